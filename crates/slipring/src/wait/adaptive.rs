@@ -1,37 +1,39 @@
 //! The adaptive strategy, which learns when to spin, when to sleep, and when the next event is due.
 //!
-//! A waiter plans each wait once, at the clock's first reading, and learns from the previous wait
-//! while it is there: it has no event yet that the learning could delay. It tracks these values:
+//! A waiter plans each wait once, at the clock's first reading. It also learns from the previous
+//! wait at that moment, because it has no event yet that the learning could delay. It tracks these
+//! values:
 //!
 //! - The *wake latency* is the time from a notification until the waiter runs. The wake latency
 //!   grows with the time for which the core was idle.
-//! - The share of *short waits*, which end within two wake latencies. While it is at least a half,
-//!   the waiter spins, for up to four wake latencies. Each wait moves the share an eighth of the
-//!   way towards 0 or 1, so after a burst of events the waiter stops spinning only after several
-//!   long waits. Spinning for about as long as a sleep costs, and then sleeping, costs at most a
-//!   constant factor more than the optimum (Karlin et al., Algorithmica 11, 1994: "Competitive
-//!   randomized algorithms for nonuniform problems").
+//! - The share of *short waits*, which end within two wake latencies. While this share is at least
+//!   a half, the waiter spins, for up to four wake latencies. Each wait moves the share an eighth
+//!   of the way towards 0 or 1, so after a burst of events the waiter stops spinning only after
+//!   several long waits. If a waiter spins for about as long as a sleep costs, and then sleeps, it
+//!   spends at most a constant factor more than the optimum (Karlin et al., Algorithmica 11, 1994:
+//!   "Competitive randomized algorithms for nonuniform problems").
 //! - The *gap* between two arrivals of events. If the gaps are regular, the waiter sleeps until
 //!   shortly before the next event is due, and then spins; if the event is due before a sleeper
 //!   could run, it spins until the event comes. Gaps are regular if they vary by less than a tenth
 //!   of their mean, and by less than a few wake latencies.
-//! - The *timer lateness* is the time from the moment for which a timer is set until the waiter
-//!   runs.
+//! - The *timer lateness* is the time from the moment at which a timer should go off until the
+//!   waiter runs.
 //! - *Contention* means that another thread keeps the waiter's core for long. If two readings of
 //!   the clock in one spin lie far apart, the waiter assumes contention. For a while after that,
 //!   the waiter sleeps without spinning.
 //!
 //! A waiter that spins yields now and then, because a thread of another graph or of the program may
-//! need the core. *Lent time* is the time that other threads use during these yields. It costs the
-//! waiter nothing, so it counts neither towards the end of a spin, nor towards the duration by
-//! which a wait is short or long, nor towards the CPU budget. So where the threads of several
-//! graphs outnumber the cores, and each soon yields or sleeps, no waiter sleeps merely because its
-//! partner waits for a core.
+//! need the core. *Lent time* is the time that other threads use during these yields. Lent time
+//! costs the waiter nothing. So it counts neither as spinning, nor as part of the duration that
+//! makes a wait short or long, nor as use of the CPU budget. Therefore, if the threads of several
+//! graphs outnumber the cores, and each thread soon yields or sleeps, no waiter sleeps merely
+//! because its partner waits for a core.
 //!
 //! If the graph has more threads than cores, the waiter yields a few times and then sleeps.
 //!
-//! A producer that waits for room in a full ring, whose stages have events in front of them, sleeps
-//! by a timer where the time allows it ([`full_ring`](super::full_ring)).
+//! If a producer waits for room in a full ring, the stages have events to handle meanwhile. If
+//! handling these takes long enough, the producer sleeps by a timer
+//! ([`full_ring`](super::full_ring)).
 //!
 //! Invariants
 //! - I1: the sleep at the end of a plan ends at a notification, or after the bounded time that the
@@ -59,10 +61,11 @@ const LEAST_NAP: f64 = 5_000.0;
 /// Constant part of a nap's margin, in nanoseconds. The *margin* is the time from a nap's planned
 /// end until the event is due.
 const NAP_MARGIN: f64 = 2_000.0;
-/// Shortest time in which half of a full ring's events are released, if a producer naps meanwhile,
-/// in nanoseconds. Timers are late by some ten microseconds, and the events in the rest of the ring
-/// last for no longer than these. Where other processes keep the other cores busy, the producer
-/// wakes up on the stage's core, which took 30 µs a nap (records/2026-11-24-default-wait).
+/// Shortest release time of half of a full ring's events at which a producer naps meanwhile, in
+/// nanoseconds. Timers are late by some ten microseconds, and the events in the other half of the
+/// ring last only as long as those in the first half. If other processes keep the other cores busy,
+/// the producer wakes up on the stage's core, which took 30 µs per nap
+/// (records/2026-11-24-default-wait).
 const LEAST_HALF_RING: f64 = 60_000.0;
 /// Longest nap of a producer while its ring is full, in nanoseconds. No close and no failure ends
 /// such a nap early.
@@ -75,11 +78,12 @@ const SPIN_AROUND: f64 = 4.0;
 /// nanoseconds. If two consecutive readings of the clock in a spin are more than `PREEMPTED` apart,
 /// the waiter assumes that another thread ran on the core.
 const PREEMPTED: f64 = 100_000.0;
-/// A waiter that spins yields after every `YIELD_INTERVAL` polls: a yield takes a quarter of the
-/// polls' time if no other thread needs the core.
+/// Number of polls after which a spinning waiter yields. If no other thread needs the core, a yield
+/// takes a quarter of the time of these polls.
 const YIELD_INTERVAL: u64 = 2 * CLOCK_INTERVAL;
-/// Longest time between the readings of the clock before and after a yield that lends the core to
-/// no other thread, in nanoseconds. Two switches of threads take longer.
+/// Longest time between the readings of the clock before and after a yield that lent the core to no
+/// other thread, in nanoseconds. If the yield did lend the core, the two switches of threads take
+/// longer.
 const UNLENT: f64 = 3_000.0;
 /// If another thread runs for `t` on a spinning waiter's core, the core then counts as contended
 /// for `CONTENDED * t`.
@@ -257,7 +261,7 @@ impl Adaptive {
     }
 
     /// Plans a nap for the time in which half of a full ring's events are released. Returns the
-    /// nap's end; `None`: that time is unknown, or too short for a nap that may end late.
+    /// nap's end, or `None` if that time is unknown, or too short for a nap that may end late.
     fn plan_nap_while_full(&mut self, now: Instant, ring: &FullRing) -> Option<Instant> {
         let left = self.release_rate.learn(now, ring)?.min(LONGEST_NAP_WHILE_FULL);
         if left < LEAST_HALF_RING {
@@ -271,7 +275,8 @@ impl Adaptive {
             self.release_rate.naps();
             return Some(after(now, nap));
         }
-        // Rarer than in [`Adaptive::plan`], because a nap that ends late costs the stage's time.
+        // The decay is slower than in [`Adaptive::plan`], because a nap that ends late costs the
+        // stage's time.
         self.timer_lateness.decay(0.001);
         None
     }
@@ -347,7 +352,7 @@ impl WaitLearner for Adaptive {
             Phase::NapWhileFull(wake) => {
                 self.phase = Phase::NappingWhileFull(wake);
                 self.charge_sleep();
-                // No release has to wake the producer.
+                // The timer wakes the producer, so no release has to.
                 return WaitAction::Sleep(wake.saturating_duration_since(now));
             }
             _ => {}
@@ -390,7 +395,8 @@ impl WaitLearner for Adaptive {
             return;
         };
         if let Phase::NappingWhileFull(wake) = phase {
-            // The wait was as long as planned, which says nothing about waits without such a nap.
+            // The nap determined the length of the wait, which says nothing about waits without
+            // such a nap.
             self.learn_lateness(context, wake);
             (self.streak_began, self.gap_unknown) = (None, true);
             return;
@@ -413,8 +419,8 @@ impl WaitLearner for Adaptive {
                 context.wake_latency.and_then(|latency| now.checked_sub(latency)).unwrap_or(now);
             self.last = Some(EndedWait { began, arrival: arrival.max(began) });
         } else {
-            // If several waits time out one after the other, the duration of each of them is
-            // measured from the start of the first.
+            // If several waits time out one after the other, the duration of each is measured from
+            // the start of the first wait.
             let since = after(self.streak_began.unwrap_or(began), lent);
             self.streak_began = Some(since);
             if nanos(now.saturating_duration_since(since)) >= self.spin_worth() {

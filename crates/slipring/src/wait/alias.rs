@@ -1,4 +1,5 @@
-//! Strategies and their parameters as text: prints and parses aliases, such as `adaptive:25%`.
+//! Prints strategies and their parameters as aliases, such as `adaptive:25%`, and parses these
+//! aliases.
 
 use std::fmt;
 use std::str::FromStr;

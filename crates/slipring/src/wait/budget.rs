@@ -1,10 +1,11 @@
 //! The CPU budget of a learning waiter: a token bucket that the clock refills.
 //!
-//! The budget covers waiting, not the handler's work. The cost of a wait is found in three ways:
+//! The budget covers waiting, not the handler's work. The waiter computes the cost of a wait from
+//! three parts:
 //!
 //! - The cost of a spin is the time between two consecutive readings of the clock.
-//! - The clock does not time the first and last polls of a wait. Each of them counts as much as an
-//!   average poll of earlier spins.
+//! - The clock does not time the first and last polls of a wait. Each of these polls counts as much
+//!   as an average poll of earlier spins.
 //! - The cost of a sleep is the average CPU time of a sleep and its wake-up. One sleep in sixteen
 //!   is measured, because reading the CPU time is a system call.
 
@@ -14,8 +15,8 @@ use super::moving_average::{MovingAverage, duration, nanos};
 use super::strategy::CLOCK_INTERVAL;
 use crate::base::system;
 
-/// A token bucket of CPU time, in nanoseconds. It is refilled by a share of the time that passes,
-/// and pays for the CPU time of the waiter's spins, polls and sleeps.
+/// A token bucket of CPU time, in nanoseconds. A share of the time that passes refills the bucket.
+/// The waiter's spins, polls and sleeps empty it by their CPU time.
 #[derive(Debug)]
 pub(super) struct CpuBudget {
     /// Refill rate of the budget, as a fraction of one core.
@@ -44,8 +45,8 @@ impl CpuBudget {
     const MEASURED: u32 = 16;
     /// Assumed CPU time of a sleep until one sleep is measured, in nanoseconds.
     const FIRST_SLEEP_COST: f64 = 8_000.0;
-    /// Assumed CPU time of a poll until polls are measured, in nanoseconds; more likely too high
-    /// than too low.
+    /// Assumed CPU time of a poll until polls are measured, in nanoseconds. The value is more
+    /// likely too high than too low.
     const FIRST_POLL_COST: f64 = 40.0;
 
     pub(super) fn new(percent: u8) -> CpuBudget {
@@ -100,7 +101,7 @@ impl CpuBudget {
         self.balance > 0.0
     }
 
-    /// Returns the time until the balance is at least the average cost of a sleep. `None`: the
+    /// Returns the time until the balance is at least the average cost of a sleep, or `None` if the
     /// budget affords a sleep now.
     pub(super) fn time_to_afford_sleep(&mut self, now: Instant) -> Option<Duration> {
         self.refill(now);

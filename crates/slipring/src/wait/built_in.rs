@@ -1,8 +1,8 @@
 //! The built-in strategies, and the enum that names each of them.
 //!
 //! Invariants
-//! - I1: every window and count of a [`Wait`] may have any value, zero and the maximum included.
-//!   Sums saturate, and no division is by zero.
+//! - I1: every window and count of a [`Wait`] may have any value, including zero and the maximum.
+//!   Sums saturate, and the code never divides by zero.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,21 +47,21 @@ use super::strategy::{
 /// # Ok::<(), slipring::UnknownWait>(())
 /// ```
 ///
-/// Where a graph has more threads than cores, a spinning waiter may hold the core that the awaited
-/// thread needs. There a strategy spins for a tenth of the given count or window, and the awake
-/// window of an alternating strategy consists of one yield per microsecond of its length, and of no
-/// spins.
+/// If a graph has more threads than cores, a spinning waiter may hold the core that the awaited
+/// thread needs. In such a graph, a strategy spins for only a tenth of the given count or window.
+/// The awake window of an alternating strategy then has no spins, and one yield per microsecond of
+/// its length.
 ///
-/// On Linux, the first timed sleep of a thread lowers its timer slack to 1 ns, for the rest of its
-/// life. The usual timer slack is 50 µs.
+/// On Linux, the first timed sleep of a thread lowers the thread's timer slack from the usual 50 µs
+/// to 1 ns, for the rest of the thread's life.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Wait {
     /// Polls without a pause. Each waiter needs a core of its own.
     BusySpin,
-    /// Polls `spins` times, then yields the core between polls. In a long wait it sleeps for 50 µs
-    /// after each 32,768 polls, which take about ten milliseconds: a yield of a thread with a
-    /// real-time priority lets no ordinary thread run.
+    /// Polls `spins` times, then yields the core between polls. In a long wait, it sleeps for 50 µs
+    /// after each 32,768 polls, which take about ten milliseconds. It needs these sleeps because a
+    /// thread with a real-time priority lets no ordinary thread run when it yields.
     Yielding {
         /// Number of polls before the first yield.
         spins: u32,
@@ -76,12 +76,12 @@ pub enum Wait {
         /// Duration of each sleep, without the time that the system takes to wake the thread.
         pause: Duration,
     },
-    /// Polls 200 times (a few µs), then sleeps until notified. Where threads outnumber cores, it
-    /// polls 5 times, yields 55 times, and then sleeps.
+    /// Polls 200 times (a few µs), then sleeps until notified. If threads outnumber cores, it polls
+    /// 5 times, yields 55 times, and then sleeps.
     ///
-    /// While no waiter sleeps, `Blocking` adds one load to each publication and each release. As
-    /// long as waiters sleep from time to time, and always on a system without membarrier(2) (Linux
-    /// has it), it adds a full memory fence instead.
+    /// While no waiter sleeps, `Blocking` adds one load to each publication and each release. While
+    /// waiters sleep from time to time, it adds a full memory fence instead. On a system without
+    /// membarrier(2) (Linux has it), it always adds the fence.
     Blocking,
     /// Spins for a time, yields for a time, then follows another strategy.
     ///
@@ -135,23 +135,24 @@ pub enum Wait {
     /// Learns, in each handle, the gaps between arrivals and the cost of a wake-up.
     ///
     /// The waiter spins if the next event is likely to come sooner than a wake-up takes, and sleeps
-    /// otherwise. If events come at regular times that are further apart than that, it sleeps until
-    /// shortly before the next one. After a burst of events it stops spinning only after several
-    /// waits that each last longer than two wake-ups. While it spins, it yields after every 32
-    /// polls, so that a thread of another graph gets the core if it needs one. Where the graph's
-    /// threads outnumber the cores, or while another thread keeps the core for long, it polls a few
-    /// times and does not spin further.
+    /// otherwise. If events come at regular times that are further apart than a wake-up takes, the
+    /// waiter sleeps until shortly before the next event. After a burst of events it stops spinning
+    /// only after several waits that each last longer than two wake-ups. While it spins, it yields
+    /// after every 32 polls, so that a thread of another graph gets the core if it needs a core. If
+    /// the graph's threads outnumber the cores, or while another thread keeps the core for long,
+    /// the waiter polls a few times and does not spin further.
     ///
-    /// A producer that waits for room in a full ring again and again learns how fast events are
-    /// released. If half of the ring takes 60 µs or more at the usual rate, the producer then
-    /// sleeps meanwhile, for up to a millisecond, and no release has to wake it. Where a handler is
-    /// much faster than usual during such a sleep, its stage runs out of events, and the producer
-    /// sleeps so more rarely. A call that waits hears of a close or a failure after the sleep. This
-    /// holds for graphs in which no stage follows another one.
+    /// A producer that often waits for room in a full ring learns how fast the stages release
+    /// events. If releasing half of the ring takes 60 µs or more at the usual rate, the producer
+    /// sleeps by a timer for that time, up to a millisecond, and no release has to wake it. If a
+    /// handler is much faster than usual during such a sleep, its stage runs out of events. The
+    /// producer then makes such sleeps more rarely. A waiting call notices a close or a failure
+    /// only after the sleep. All this applies only to graphs in which no stage follows another
+    /// stage.
     Adaptive {
         /// Largest share of a core that one waiter spends on spinning and on waking up, in percent.
-        /// In any second it exceeds this budget by at most two percentage points. `None` and values
-        /// from 100 on mean no limit; 0 counts as 1.
+        /// In any second, the waiter exceeds this budget by at most two percentage points. `None`
+        /// and values from 100 on mean no limit; 0 counts as 1.
         ///
         /// If the budget cannot pay for a wake-up per event, the waiter sleeps until the budget
         /// refills, and handles events later.
@@ -184,21 +185,23 @@ impl Default for Wait {
 const BLOCKING_SPINS: u32 = 200;
 /// Default duration of the alternating strategies' awake window.
 pub(super) const AWAKE: Duration = Duration::from_micros(50);
-/// Number of polls after which a yielding waiter sleeps once. If it has a real-time priority, it
-/// keeps its core from ordinary threads until then. 3,000 events between a thread of each kind on
-/// one core take 0.5 to 1.8 s; without the sleep, 1,344 of them took 20 s. With a sleep after 2,048
-/// polls they take 0.1 s, and at 1,000 events a second the p99 of ordinary threads rises to three
-/// times as much (`records/2026-11-28-priorities`).
+/// Number of polls after which a yielding waiter sleeps once. A waiter with a real-time priority
+/// keeps its core from ordinary threads until then.
+///
+/// In a measurement, a real-time thread and an ordinary thread passed 3,000 events on one core
+/// (`records/2026-11-28-priorities`). With this number of polls, the events take 0.5 to 1.8 s.
+/// Without the sleep, 1,344 events took 20 s. With a sleep after 2,048 polls, the 3,000 events take
+/// 0.1 s, but the p99 of ordinary threads at 1,000 events per second triples.
 const YIELDS_IN_A_ROW: u64 = 1 << 15;
-/// Duration of that sleep.
+/// Duration of the sleep after [`YIELDS_IN_A_ROW`] polls.
 const BREATHER: Duration = Duration::from_micros(50);
 /// Default duration of the alternating strategies' sleep.
 pub(super) const ASLEEP: Duration = Duration::from_micros(200);
 
 impl Wait {
-    /// [`Wait::Yielding`] that begins to yield after 100 polls.
+    /// A [`Wait::Yielding`] that begins to yield after 100 polls.
     pub const YIELDING: Wait = Wait::Yielding { spins: 100 };
-    /// [`Wait::Sleeping`] that sleeps for 50 µs at a time, after 100 polls and 100 yields.
+    /// A [`Wait::Sleeping`] that sleeps for 50 µs at a time, after 100 polls and 100 yields.
     pub const SLEEPING: Wait =
         Wait::Sleeping { spins: 100, yields: 100, pause: Duration::from_micros(50) };
     /// [`Wait::Adaptive`] without a budget.
@@ -259,9 +262,9 @@ impl Wait {
         Wait::Timeout { after, wait: Arc::new(self) }
     }
 
-    /// Returns the number of polls with which each wait begins: the waiter spins between these
-    /// polls and does not ask the strategy. At most `most`; 0 for a strategy that may do something
-    /// else first, and for a user's strategy.
+    /// Returns the number of polls with which each wait begins. Between these polls, the waiter
+    /// spins and does not ask the strategy. The number is at most `most`. It is 0 for a user's
+    /// strategy, and for a strategy that may do something else first.
     pub(crate) fn first_polls(&self, most: u32) -> u32 {
         match *self {
             Wait::BusySpin | Wait::Adaptive { budget: None } => most,
@@ -403,7 +406,7 @@ impl WaitStrategy for Wait {
 mod tests {
     use super::*;
 
-    /// Every strategy but busy spin sleeps now and then, also if its yields let no thread run: a
+    /// Every strategy except busy spin sleeps now and then, even if its yields let no thread run. A
     /// thread with a real-time priority holds its core until it sleeps.
     #[test]
     fn a_wait_that_lasts_gives_ordinary_threads_the_core() {

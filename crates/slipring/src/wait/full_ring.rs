@@ -1,24 +1,24 @@
 //! The wait of a producer for room in a full ring.
 //!
-//! The stage behind a full ring has a lap of events in front of itself. A producer that sleeps
-//! while the stage handles half of them, at its usual rate, delays no event. So the producer need
-//! not be awake at the next release, and no release has to wake it: a timer does. A wake-up takes
-//! microseconds of the stage, for which all other parties wait.
+//! When the ring is full, its stage has a whole lap of events to handle. A producer that sleeps
+//! while the stage handles half of these events, at its usual rate, delays no event. So a timer can
+//! wake the producer, and no release has to. This saves the stage the microseconds of a wake-up,
+//! during which all other parties would wait for the stage.
 //!
-//! A handler that is slow now and then is faster than usual in between, and empties the ring during
-//! the sleep. So a producer that finds that out becomes cautious.
+//! A handler that is slow only now and then is faster than average in between, and may empty the
+//! ring during the sleep. A producer that finds this has happened becomes cautious.
 //!
 //! Invariants
 //! - I1: a sample describes handlers that had events all the time. At the start of a wait for `len`
-//!   positions, more than `capacity - len` events are unreleased. Up to the start of the next wait,
+//!   positions, more than `capacity - len` events are unreleased. By the start of the next wait,
 //!   the stages have released about as many events as the producers have published meanwhile. If
-//!   these are `capacity - len` or fewer, no stage ran out of events.
+//!   this number is at most `capacity - len`, no stage ran out of events.
 
 use std::time::Instant;
 
 use super::moving_average::{MovingAverage, nanos};
 
-/// Time after which a sample needs no more events, in nanoseconds.
+/// Time after which a sample is complete even with few events, in nanoseconds.
 const SAMPLE_TIME: f64 = 4_000_000.0;
 
 /// Upper bound of [`ReleaseRate::caution`].
@@ -35,20 +35,20 @@ pub(crate) struct FullRing {
     pub(crate) capacity: u64,
 }
 
-/// The rate at which a full ring's events are released, as one producer learns it.
+/// The rate at which stages release the events of a full ring, as one producer learns it.
 #[derive(Debug)]
 pub(super) struct ReleaseRate {
     /// Start of the last wait for room, and the producer's position at that time.
     last: Option<(Instant, u64)>,
-    /// Number of events that were released since the last sample, and the time, in nanoseconds. A
-    /// stage releases up to a quarter of the ring at once, or the events of a millisecond, so a
+    /// Number of events released since the last sample, and time since that sample, in nanoseconds.
+    /// A stage releases up to a quarter of the ring at once, or the events of a millisecond, so a
     /// sample needs a lap of events or [`SAMPLE_TIME`].
     since_sample: (u64, f64),
-    /// Time for each event, in nanoseconds.
+    /// Time per released event, in nanoseconds.
     event: MovingAverage,
-    /// Number of samples that are needed before a nap. It grows fourfold whenever events ran out
-    /// behind a nap, because handlers whose time varies may empty the ring sooner than on average.
-    /// It falls by one at each nap behind which they did not.
+    /// Number of samples that are needed before a nap. The number grows fourfold whenever a stage
+    /// ran out of events during a nap, because handlers whose time varies may empty the ring sooner
+    /// than the average suggests. It falls by one after each nap during which no stage ran out.
     caution: u32,
     /// Whether the producer has napped in the last wait for room.
     napped: bool,
@@ -65,8 +65,9 @@ impl ReleaseRate {
         }
     }
 
-    /// Learns from the time since the last wait for room, when another one begins. Returns the time
-    /// until half of the ring's events are released, in nanoseconds; `None`: unknown.
+    /// Learns from the time since the last wait for room, when another wait begins. Returns the
+    /// time until half of the ring's events are released, in nanoseconds, or `None` if that time is
+    /// unknown.
     pub(super) fn learn(&mut self, now: Instant, ring: &FullRing) -> Option<f64> {
         let (began, at) = *self.last.get_or_insert((now, ring.at));
         let released = ring.at.wrapping_sub(at);
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(waits, [None, None, None, Some(3200.0)]);
     }
 
-    /// A release may come just before a wait, and the next one long after.
+    /// A release may come just before a wait, and the next release long after it.
     #[test]
     fn no_single_release_is_a_sample() {
         let waits = learned([(0, 0), (1600, 1), (1600, 31), (1600, 1), (1600, 31)]);
@@ -136,8 +137,7 @@ mod tests {
         assert_eq!(last, Some(3400.0));
     }
 
-    /// Shows that each nap behind which events ran out makes the laps until the next one four times
-    /// as many.
+    /// Shows that if events run out during a nap, four times as many laps pass until the next nap.
     #[test]
     fn a_producer_becomes_cautious_where_events_run_out_behind_its_naps() {
         let (now, ring) = (Instant::now(), FullRing { at: 0, len: 1, capacity: 64 });

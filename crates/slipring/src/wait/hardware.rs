@@ -43,8 +43,8 @@ pub(crate) fn spacing() -> u32 {
 
 /// Returns the number of spin hints that take about a microsecond.
 ///
-/// A wait of a strategy that spins begins with so many polls, without any other work, because the
-/// answer to a request often comes within a microsecond, and such work would delay it.
+/// Each wait of a spinning strategy begins with this number of polls, without any other work. The
+/// answer to a request often comes within a microsecond, and other work would delay it.
 pub(crate) fn first_polls() -> u32 {
     4 * spacing()
 }

@@ -24,7 +24,7 @@ use super::system;
 /// Number of fenced notifications without a sleeper, after which a queue may become quiet. The
 /// fences of 512 notifications cost more than the membarrier of a sleeper in a quiet queue.
 pub(super) const NOTIFIES_BEFORE_QUIET: u64 = 512;
-/// Longest sleep in a queue that processes share (`shared_queue::I3`).
+/// Longest duration of a sleep in a queue that processes share (`shared_queue::I3`).
 pub(super) const LONGEST_SHARED_SLEEP: Duration = Duration::from_secs(1);
 
 /// The sleepers of a queue.
@@ -34,8 +34,8 @@ pub(super) struct Sleepers {
     pub(super) threads: usize,
     /// Number of notifications that found an announced sleeper.
     pub(super) wake_ups: u64,
-    /// Numbers and wakers of the armed tasks. It grows to the largest number of tasks that sleep at
-    /// once.
+    /// Numbers and wakers of the armed tasks. The vector grows to the largest number of tasks that
+    /// sleep at once.
     tasks: Vec<(u64, Waker)>,
     /// An empty vector that replaces `tasks` when a notification takes the tasks out, so that later
     /// tasks need no allocation.
@@ -101,29 +101,29 @@ pub(super) struct Sleepers {
 /// - I1: a sleeper announces itself, executes a `SeqCst` fence, and polls. A notifier of a queue
 ///   that is not quiet stores its progress, executes a `SeqCst` fence, and loads the state word. If
 ///   the sleeper's fence comes first, the notifier's load sees the announcement; if the notifier's
-///   comes first, the sleeper's poll sees the progress ([`announced`]).
+///   fence comes first, the sleeper's poll sees the progress ([`announced`]).
 /// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier that saw the
-///   announcement gets the lock only after the sleeper fell asleep or withdrew it. So no notifier
-///   wakes sleepers between a sleeper's last poll and its sleep.
+///   announcement gets the lock only after the sleeper fell asleep or withdrew the announcement. So
+///   no notifier wakes sleepers between a sleeper's last poll and its sleep.
 /// - I3: no user code runs under the lock. A task's waker is cloned before the queue is locked, and
-///   is woken or dropped after it is unlocked. No thread notifies while it holds a queue's lock,
-///   and it takes at most one other lock meanwhile: the one that guards the record of the graph's
-///   failure, or the one of the askers' link (askers::I2). A thread that holds one of these two
-///   takes no queue's lock, and only that of the link is held while the other is taken. So these
-///   locks cause no deadlock.
+///   is woken or dropped after it is unlocked. While a thread holds a queue's lock, it does not
+///   notify, and takes at most one other lock: the lock of the graph's failure record, or the lock
+///   of the askers' link (askers::I2). A thread that holds one of these two locks takes no queue's
+///   lock. The lock of the link may be held while the lock of the failure record is taken, but not
+///   the other way round. So these locks cause no deadlock.
 /// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and
 ///   before its poll, under the lock. The membarrier takes effect at some point in every notifier's
-///   code. If that point is before the notifier's load, the load does not return [`QUIET`]. If it
-///   is after the load, the progress was stored before it, and is visible to the sleeper's poll. A
-///   queue becomes quiet only by a compare-and-exchange of its state word from [`FENCED`] to
-///   [`QUIET`], and the word differs from [`FENCED`] while a sleeper is announced. So in a queue
-///   that is not quiet the sleeper needs no membarrier: every notifier executes a fence while it is
-///   announced.
+///   code. If that point is before the notifier's load, the load does not return [`QUIET`]. If that
+///   point is after the load, the notifier stored its progress before that point, and the sleeper's
+///   poll sees the progress. A queue becomes quiet only by a compare-and-exchange of its state word
+///   from [`FENCED`] to [`QUIET`], and the word differs from [`FENCED`] while a sleeper is
+///   announced. So in a queue that is not quiet the sleeper needs no membarrier: every notifier
+///   executes a fence while the sleeper is announced.
 /// - I5: a queue's state does not move (`maybe_mapped::I1`), and a ring keeps its queues. The
 ///   ring's handles keep the ring alive.
 pub(crate) struct WaitQueue {
     state: MaybeMapped<Line<QueueState>>,
-    /// Whether the queue may become quiet: whether membarrier was available when the queue was
+    /// Whether the queue may become quiet. It may if membarrier was available when the queue was
     /// created.
     can_be_quiet: bool,
     created: Instant,
@@ -177,7 +177,8 @@ impl WaitQueue {
         if self.between_processes {
             let limit = limit.map_or(LONGEST_SHARED_SLEEP, |limit| limit.min(LONGEST_SHARED_SLEEP));
             let notified_at = shared_queue::sleep(&self.state, limit, ready)?;
-            // The time is no time of this clock if a process with another clock has stored it.
+            // If a process with another clock has stored the time, the time does not belong to this
+            // clock.
             let since = Duration::from_nanos(self.now().checked_sub(notified_at)?);
             return (since <= LONGEST_SHARED_SLEEP).then_some(since);
         }
@@ -248,9 +249,9 @@ impl WaitQueue {
         }
     }
 
-    /// Counts a fenced notification without a sleeper. Every [`NOTIFIES_BEFORE_QUIET`]th of these
-    /// makes the queue quiet, unless its last membarrier was too recent. If notifiers overwrite
-    /// each other's counts, it becomes quiet a little later.
+    /// Counts a fenced notification without a sleeper. Every [`NOTIFIES_BEFORE_QUIET`]th such
+    /// notification makes the queue quiet, unless its last membarrier was too recent. If notifiers
+    /// overwrite each other's counts, the queue becomes quiet a little later.
     fn count_fenced_notify(&self) {
         let QueueState { word, restless, fenced_notifies, quiet_after, .. } = &**self.state;
         // Another process can have stored any number.
@@ -271,7 +272,8 @@ impl WaitQueue {
         }
     }
 
-    /// Whether a queue may become quiet that pauses until the time `quiet_after`.
+    /// Returns whether the pause until the time `quiet_after` is over, so that the queue may become
+    /// quiet.
     fn pause_is_over(&self, quiet_after: u64) -> bool {
         let left = quiet_after.saturating_sub(self.now());
         left == 0 || (self.between_processes && left > LONGEST_PAUSE.as_nanos() as u64)
@@ -303,7 +305,7 @@ impl WaitQueue {
         twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
         twin!("tasks-unwoken": () => tasks.clear());
         for (_, task) in tasks.drain(..) {
-            // The code of `wake` is the executor's, and its panic must not leave the other tasks
+            // `wake` runs code of the task's executor. A panic in it must not leave the other tasks
             // asleep.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.wake())) {
                 crate::base::panics::drop_payload(panic);
@@ -320,8 +322,8 @@ impl WaitQueue {
     /// Registers a task's waker for the next notification, unless `ready` returns `true`. Returns
     /// `true` if the task must poll again, because no notification will wake it.
     ///
-    /// `number` identifies the task. If it is armed already, `waker` replaces its earlier waker.
-    /// The tasks of a queue that processes share are those of a
+    /// `number` identifies the task. If that task is armed already, `waker` replaces its earlier
+    /// waker. If processes share the queue, its tasks belong to a
     /// [`Reactor`](super::reactor::Reactor).
     pub(crate) fn arm(&self, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
         debug_assert!(!self.between_processes, "a reactor keeps the tasks of a shared queue");
@@ -365,7 +367,8 @@ impl WaitQueue {
         shared_queue::announce(&self.state)
     }
 
-    /// Withdraws the announcement of a task that noted the epoch `noted`, unless a wake-up has.
+    /// Withdraws the announcement of a task that noted the epoch `noted`, unless a wake-up has
+    /// withdrawn it.
     pub(super) fn withdraw_shared(&self, noted: u32) {
         shared_queue::withdraw(&self.state, noted);
     }
@@ -380,7 +383,8 @@ impl WaitQueue {
         shared_queue::sleep_at(&self.state, noted, limit.min(LONGEST_SHARED_SLEEP));
     }
 
-    /// Ends the sleeps of all sleepers of a queue that processes share. They poll once in vain.
+    /// Ends the sleeps of all sleepers of a queue that processes share. Each sleeper then polls
+    /// once in vain.
     pub(super) fn interrupt(&self) {
         shared_queue::interrupt(&self.state);
     }
@@ -426,9 +430,9 @@ impl WaitQueue {
     }
 }
 
-/// A direct pointer to the state word of the queue that a handle notifies; most handles notify a
-/// single one. Without it, each publication would look up the queue's index in the plan, which
-/// would take 5 ns of its 12 ns.
+/// A direct pointer to the state word of the queue that a handle notifies. Most handles notify a
+/// single queue. Without the pointer, each publication would look up the queue's index in the plan,
+/// which would take 5 ns of the publication's 12 ns.
 pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU64>);
 
 // SAFETY: the pointer is only used to load an atomic word, which any thread may load while the
@@ -439,7 +443,7 @@ unsafe impl Sync for QuietCheck {}
 
 impl QuietCheck {
     /// Creates the `QuietCheck` of one handle. `notifies` contains the indices of the queues that
-    /// the handle notifies. `always_fences`: the check never says that the queue is quiet.
+    /// the handle notifies. With `always_fences`, the check never says that the queue is quiet.
     pub(crate) fn at(queues: &[WaitQueue], notifies: &[usize], always_fences: bool) -> QuietCheck {
         #[cfg(slipring_loom)]
         let quiet_check = {
@@ -478,8 +482,8 @@ impl QuietCheck {
     }
 }
 
-/// Notifies those `queues` whose indices are in `notifies`; called after the progress is stored.
-/// Costs one load per notified queue if all of them are quiet.
+/// Notifies those `queues` whose indices are in `notifies`; called after the progress is stored. If
+/// all notified queues are quiet, the call costs one load per queue.
 #[inline]
 pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
     announced::order_quiet_check(); // The progress comes before the check (I4).

@@ -1,9 +1,9 @@
 //! Models of quiet queues: the models visit every state that a few sleepers and notifiers can reach
 //! (queue::I4).
 //!
-//! Loom has no membarrier, and a queue becomes quiet only where one is available, so no queue is
-//! quiet in the loom models. The models of this file run on a simulated machine that has one
-//! ([`machine`]), and that delays stores as cores and compilers do. **They explore `queue.rs`
+//! Loom has no membarrier, and a queue becomes quiet only if a membarrier is available, so no queue
+//! is quiet in the loom models. The models of this file run on a simulated machine ([`machine`]).
+//! It has a membarrier, and it delays stores as cores and compilers do. **They explore `queue.rs`
 //! itself**: this module compiles the file a second time, against the machine's [`sync`] and
 //! [`system`], so a change of a step there also changes the models.
 //!
@@ -11,13 +11,14 @@
 //!
 //! - memory orderings, which the loom models cover;
 //! - the queues that a publication notifies, which the loom models and the plan's tests check;
-//! - the loads of `QuietCheck`, which are those of `notify`, through a pointer. In the compiled
-//!   code of a publication, `cargo xtask asm` checks that the store of the progress comes before
-//!   the load of the state word.
+//! - the loads of `QuietCheck`, which are the loads of `notify`, made through a pointer. In the
+//!   compiled code of a publication, `cargo xtask asm` checks that the store of the progress comes
+//!   before the load of the state word.
 //!
 //! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at
-//! the end has lost its wake-up. Nor may an announcement be left without a sleeper: it would make
-//! every later notification execute a fence and take the queue's lock.
+//! the end has lost its wake-up. At the end, no announcement may be left without a sleeper, either:
+//! such an announcement would make every later notification execute a fence and take the queue's
+//! lock.
 
 #[path = "../base/edge/announced.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
@@ -119,9 +120,9 @@ impl ModelData {
         })
     }
 
-    /// Returns the [`Program`] of a task. It polls with its first waker, polls with its second one,
-    /// and then waits until the second one is woken. After a poll that succeeds, it begins again,
-    /// or ends if it sees all publications.
+    /// Returns the [`Program`] of a task. The task polls with its first waker, polls with its
+    /// second waker, and then waits until the second waker is woken. After a poll that succeeds,
+    /// the task begins again, or ends if it sees all publications.
     fn polls(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| {
             if call == 2 {

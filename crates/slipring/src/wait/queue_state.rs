@@ -4,8 +4,8 @@
 //! processes share lies in their segment.
 //!
 //! Invariants
-//! - I1: notifiers compare the low half of the state word only. The high half of the word changes
-//!   without a notification that matters to them.
+//! - I1: notifiers compare only the low half of the state word. Changes of the high half do not
+//!   matter to them.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ pub(super) const FENCED: u32 = 1;
 ///
 /// The count of sleepers overflows only at 2^31 armed tasks, and arming so many would take years,
 /// because each arming searches all armed tasks. In a queue that processes share, 2^31 sleepers
-/// would have to die between two wake-ups; the count would then carry into the epoch, which costs
-/// each sleeper one limit.
+/// would have to die between two wake-ups. The count would then carry into the epoch, and each
+/// sleeper would sleep once until its limit.
 pub(super) const SLEEPER: u32 = 2;
 /// The bits of the state word that count the announced sleepers.
 pub(super) const SLEEPERS: u64 = 0xFFFF_FFFE;
@@ -34,8 +34,8 @@ const BARRIER_SHARE: u64 = 128;
 pub(super) const BARRIER_PAUSE: Duration = Duration::from_millis(1);
 
 /// Longest time from a barrier until a queue that processes share may become quiet again. A
-/// notifier ignores a later time, which a process with another clock has stored, or a damaged
-/// process.
+/// notifier ignores a later time, which only a process with another clock, or a damaged process,
+/// can have stored.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Returns the time from which a queue may become quiet again after a barrier from `began` to
@@ -49,10 +49,10 @@ pub(super) fn quiet_after(began: u64, ended: u64) -> u64 {
 /// own.
 #[repr(C)]
 pub(crate) struct QueueState {
-    /// In the low half: number of announced sleepers, times [`SLEEPER`], plus the bit [`FENCED`],
-    /// which is clear while the queue is quiet, and until its next sleeper has called
-    /// membarrier(2). In the high half: the epoch, which each wake-up raises if processes share the
-    /// queue, and which else is always zero.
+    /// The low half is `announced sleepers *` [`SLEEPER`] `+` [`FENCED`]. The bit [`FENCED`] is
+    /// clear while the queue is quiet, and until the queue's next sleeper has called membarrier(2).
+    /// The high half is the epoch. If processes share the queue, each wake-up raises the epoch;
+    /// otherwise the epoch is always zero.
     pub(super) word: AtomicU64,
     /// 1 if a sleeper found that the system refuses membarriers. Notifiers never make such a queue
     /// quiet. Only a queue that processes share uses the word.

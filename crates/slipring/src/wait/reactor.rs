@@ -1,4 +1,4 @@
-//! The tasks of one process that wait in a queue that processes share.
+//! Holds the tasks of one process that wait in a queue that several processes share.
 //!
 //! A notifier of another process can wake a thread of this process, but no executor. So each queue
 //! in which tasks of this process wait has a *reactor*: the list of these tasks, and a thread that
@@ -9,21 +9,23 @@
 //! A task that finds no progress:
 //!
 //! 1. The task locks the reactor.
-//! 2. The task announces itself in the shared queue, and notes the epoch: steps 1 and 2 of a
-//!    sleeper (`shared_queue`).
+//! 2. The task announces itself in the shared queue, and notes the epoch. These are steps 1 and 2
+//!    of a sleeper (`shared_queue`).
 //! 3. The task issues a `SeqCst` fence and polls.
-//! 4. With progress, the task withdraws its announcement. Without progress, it leaves its waker and
-//!    the noted epoch in the list, and wakes the thread if the thread is idle. Then it unlocks.
+//! 4. If the poll finds progress, the task withdraws its announcement. Otherwise it leaves its
+//!    waker and the noted epoch in the list, and wakes the thread if the thread is idle. Then it
+//!    unlocks the reactor.
 //!
 //! The thread:
 //!
 //! 1. The thread locks the reactor, and loads the queue's epoch.
-//! 2. The thread takes the tasks out that noted another epoch, unlocks, and wakes them.
-//! 3. If there are none, the thread unlocks, and sleeps in the queue while the epoch is the loaded
-//!    one, at most for a limit. Then it begins again.
+//! 2. The thread takes the tasks out that noted another epoch, unlocks the reactor, and wakes these
+//!    tasks.
+//! 3. If no task noted another epoch, the thread unlocks the reactor, and sleeps in the queue as
+//!    long as the epoch is the loaded epoch, at most for a limit. Then it begins again.
 //!
-//! A notifier treats the task's announcement as that of a thread: it raises the epoch, and wakes
-//! the sleepers of the futex, among them the reactor's thread.
+//! A notifier treats the task's announcement as the announcement of a thread: it raises the epoch,
+//! and wakes the sleepers of the futex, among them the reactor's thread.
 //!
 //! # Invariants
 //!
@@ -35,9 +37,9 @@
 //!   enter the list with an epoch that the thread has already left behind.
 //! - I3: no user code runs under the lock.
 //! - I4: the thread uses the queue only while it is *inside*. [`Reactor::stop`] returns when the
-//!   thread is outside and will not come inside again, so the queue's memory may then be unmapped.
-//!   Wakers are user code, and run while the thread is outside. So a waker may drop the ring, and a
-//!   waker that blocks does not hold up a thread that drops the ring.
+//!   thread is outside and will not come inside again. After that, the queue's memory may be
+//!   unmapped. Wakers are user code, and run while the thread is outside. So a waker may drop the
+//!   ring, and a waker that blocks does not hold up a thread that drops the ring.
 //! - I5: a thread that dies between raising the epoch and waking the sleepers costs a task one
 //!   limit (`shared_queue::I3`).
 
@@ -63,13 +65,13 @@ pub(crate) struct Task {
 /// State of a reactor's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
-    /// There is none.
+    /// There is no thread.
     Absent,
-    /// It uses neither the queue nor the ring. It may run wakers.
+    /// The thread uses neither the queue nor the ring. It may run wakers.
     Outside,
-    /// It is outside, and waits for a task or for the end.
+    /// The thread is outside, and waits for a task or for the end.
     Idle,
-    /// It uses the queue and the ring.
+    /// The thread uses the queue and the ring.
     Inside,
 }
 
@@ -78,7 +80,7 @@ pub(crate) struct State {
     /// The armed tasks, and the epoch that each of them noted.
     tasks: Vec<(Task, u32)>,
     thread: Thread,
-    /// Whether the ring has gone.
+    /// Whether the ring is gone.
     stopped: bool,
 }
 
@@ -98,7 +100,7 @@ impl State {
 /// The tasks of this process at one queue, and the state of the thread that sleeps for them.
 pub(crate) struct Reactor {
     state: Mutex<State>,
-    /// Notified for the idle thread, and when the thread comes outside.
+    /// Notified to wake the idle thread, and when the thread comes outside.
     changed: Condvar,
 }
 
@@ -112,8 +114,8 @@ impl Reactor {
     /// the task must poll again, because no notification will wake it. A task that is armed already
     /// is armed anew.
     ///
-    /// `start` starts the thread, if there is none. If it returns `false`, the system refused the
-    /// thread; the task is then woken at once.
+    /// If there is no thread, the call starts the thread by `start`. If `start` returns `false`,
+    /// the system refused the thread; the task is then woken at once.
     pub(crate) fn arm(
         &self,
         queue: &WaitQueue,
@@ -179,7 +181,7 @@ impl Reactor {
         self.changed.notify_all();
         if state.thread == Thread::Inside {
             drop(state);
-            // The thread has loaded the epoch before `stopped` was set, or it sees `stopped`.
+            // Either the thread loaded the epoch before `stopped` was set, or it sees `stopped`.
             twin!("stopped-uninterrupted": queue.interrupt() => ());
             state = lock(&self.state);
             while state.thread == Thread::Inside {
@@ -213,7 +215,7 @@ impl Reactor {
         self.changed.notify_all();
     }
 
-    /// Gives the thread up, after a panic. Tasks that are armed later start another thread. Returns
+    /// Gives the thread up after a panic. A task that is armed later starts another thread. Returns
     /// the armed tasks, which must poll again.
     pub(crate) fn abandon(&self) -> Vec<Task> {
         let mut state = lock(&self.state);

@@ -1,8 +1,8 @@
 //! Sleeping and waking in a wait queue that several processes share.
 //!
-//! A process may die at any step, also between two steps of a wake-up, so the queue has no lock.
-//! Its state word holds an *epoch* in the high half, which each wake-up raises. The sleepers sleep
-//! at the epoch, by futex(2): a sleep ends at once if the epoch is no longer the one that the
+//! A process may die at any step, even between two steps of a wake-up, so the queue has no lock.
+//! The high half of its state word holds an *epoch*, which each wake-up raises. The sleepers sleep
+//! on the epoch by futex(2): a sleep ends at once if the epoch is no longer the epoch that the
 //! sleeper noted at its announcement.
 //!
 //! # Protocol
@@ -11,12 +11,13 @@
 //!
 //! 1. The sleeper announces itself by adding [`SLEEPER`] to the state word, and notes the epoch.
 //! 2. If [`FENCED`] is not set, the sleeper issues a membarrier in all processes that registered
-//!    for it. Then it sets `FENCED`, but only if the epoch is the noted one, so that its
-//!    announcement stands since before the barrier.
+//!    for it. Then it sets `FENCED`, but only if the epoch is still the noted epoch. In that case
+//!    its announcement was there before the barrier, and is still there.
 //! 3. The sleeper issues a `SeqCst` fence and polls.
-//! 4. Without progress, the sleeper sleeps while the epoch is the noted one, at most for a limit.
-//! 5. The sleeper withdraws its announcement, but only if the epoch is the noted one and the count
-//!    of sleepers is not zero.
+//! 4. If the poll finds no progress, the sleeper sleeps as long as the epoch is the noted epoch, at
+//!    most for a limit.
+//! 5. The sleeper withdraws its announcement, but only if the epoch is still the noted epoch and
+//!    the count of sleepers is not zero.
 //!
 //! A notifier stores its progress and loads the state word. If the word is not quiet, the notifier
 //! issues a `SeqCst` fence and loads the word again. If sleepers are announced, it raises the epoch
@@ -27,14 +28,15 @@
 //!
 //! # Invariants
 //!
-//! - I1: a notifier passes the sleeper's membarrier before the notifier's load, which then finds
-//!   the announcement, or after the notifier's progress, which the sleeper's poll then finds. While
-//!   `FENCED` is set, the two fences do the same (`announced`).
-//! - I2: a wake-up raises the epoch before it wakes the sleepers. So a sleeper that the wake-up
-//!   withdrew before it fell asleep does not fall asleep.
-//! - I3: every sleep has a limit. A participant that dies between raising the epoch and waking the
-//!   sleepers, an announcement that a dead sleeper left, and an epoch that comes round during one
-//!   sleep each cost a sleep of this length, and no event.
+//! - I1: the sleeper's membarrier takes effect at some point in the notifier's code. If that point
+//!   is before the notifier's load, the load finds the announcement. If it is after the store of
+//!   the progress, the sleeper's poll finds the progress. While `FENCED` is set, the two fences do
+//!   the same (`announced`).
+//! - I2: a wake-up raises the epoch before it wakes the sleepers. So a sleeper whose announcement
+//!   the wake-up withdrew before the sleeper fell asleep does not fall asleep.
+//! - I3: every sleep has a limit. Three things cost at most a sleep of this length, and never an
+//!   event: a participant that dies after it raised the epoch and before it woke the sleepers; an
+//!   announcement that a dead sleeper left; and an epoch that wraps around during one sleep.
 
 use std::time::Duration;
 
@@ -111,8 +113,8 @@ pub(super) fn interrupt(state: &QueueState) {
     system::futex_wake_all(&state.word);
 }
 
-/// Sets [`FENCED`] while the caller's announcement stands since before its barrier. An announcement
-/// that a wake-up withdrew says nothing about the notifiers after that wake-up.
+/// Sets [`FENCED`], if the caller's announcement was there before its barrier and is still there.
+/// An announcement that a wake-up withdrew says nothing about the notifiers after that wake-up.
 fn set_fenced(state: &QueueState, noted: u32) {
     let set = |word| {
         let stands = twin!("fenced-late": epoch(word) == noted => true);
@@ -126,7 +128,7 @@ fn set_fenced(state: &QueueState, noted: u32) {
 pub(super) fn withdraw(state: &QueueState, noted: u32) -> bool {
     let take = |word| {
         let own = twin!("other-epoch-withdrawn": epoch(word) == noted => true);
-        // If the epoch came round, the count may be zero. A subtraction would borrow from the
+        // If the epoch wrapped around, the count may be zero. A subtraction would borrow from the
         // epoch.
         let counted = twin!("withdrawn-uncounted": word & SLEEPERS != 0 => true);
         (own && counted).then(|| word.wrapping_sub(u64::from(SLEEPER)))

@@ -1,5 +1,5 @@
-//! The contract of a waiting strategy: the strategy gets the context of a wait, and returns the
-//! next action.
+//! Defines the contract of a waiting strategy. The strategy gets the context of a wait, and returns
+//! the next action.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -32,20 +32,21 @@ pub struct WaitContext {
     ///
     /// The number of threads is an estimate. Each stage's handle counts as one thread, all stages
     /// that share a thread count as one, a single producer counts as one, and many producers count
-    /// as two. Members of taps and workers that joined a pool count while they are there. Threads
-    /// of other graphs do not count.
+    /// as two. Members of taps, and workers that joined a pool, count until they leave. Threads of
+    /// other graphs do not count.
     pub oversubscribed: bool,
-    /// The clock's last reading in this wait; `None` before the first one, which comes after 16
-    /// polls or before the first action other than [`WaitAction::Spin`], whichever is earlier. The
-    /// clock is read again after every sixteenth poll, and after each action other than a spin.
+    /// The clock's last reading in this wait; `None` before the first reading. The first reading
+    /// comes after 16 polls, or before the first action other than [`WaitAction::Spin`], whichever
+    /// is earlier. The clock is read again after every sixteenth poll, and after each action other
+    /// than a spin.
     pub now: Option<Instant>,
     /// The clock's first reading in this wait; `None` before the first reading.
     pub started: Option<Instant>,
     /// Time from the notification that ended the wait's last action until the waiter ran; `None` if
-    /// no notification ended it.
+    /// no notification ended that action.
     pub wake_latency: Option<Duration>,
-    /// The ring for whose room the waiter waits; `None`: the waiter waits for something else, or
-    /// its thread may have to run a stage meanwhile.
+    /// The ring in which the waiter waits for room. `None` if the waiter waits for something else,
+    /// or if its thread may have to run a stage meanwhile.
     pub(crate) full_ring: Option<FullRing>,
 }
 
@@ -95,7 +96,7 @@ impl WaitContext {
     }
 }
 
-/// The action of a waiter between two polls.
+/// What a waiter does between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitAction {
@@ -116,8 +117,8 @@ pub enum WaitAction {
     ParkFor(Duration),
 }
 
-/// A waiting strategy. Implement this trait for one of your own, and pass it as
-/// [`Wait::Custom`](crate::Wait::Custom).
+/// A waiting strategy. To use a strategy of your own, implement this trait, and pass the strategy
+/// as [`Wait::Custom`](crate::Wait::Custom).
 ///
 /// ```
 /// use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
@@ -150,8 +151,8 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     /// Example: [`WaitStrategy`].
     fn next_action(&self, context: &WaitContext) -> WaitAction;
     /// Returns whether [`WaitStrategy::next_action`] ever returns [`WaitAction::Park`] or
-    /// [`WaitAction::ParkFor`]. The build of a graph asks once. After `false`, publications and
-    /// releases do not check for sleepers.
+    /// [`WaitAction::ParkFor`]. The build of a graph calls `parks` once. If it returns `false`,
+    /// publications and releases do not check for sleepers.
     ///
     /// Example: [`WaitStrategy`].
     fn parks(&self) -> bool;
@@ -160,7 +161,7 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     /// Example: [`WaitStrategy`].
     fn alias(&self) -> String;
     /// Returns whether a waiter holds its core for a long time, even if other threads want it. If
-    /// so, and the graph has more threads than cores, its build can give a
+    /// it does, and the graph has more threads than cores, the graph's build can give a
     /// [`Warning`](crate::Warning).
     ///
     /// Example: [`WaitStrategy`].
@@ -168,14 +169,14 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
         false
     }
     /// Returns the longest duration of a wait; see [`Wait::Timeout`](crate::Wait::Timeout). Each
-    /// wait without a deadline of its own asks once.
+    /// wait without a deadline of its own calls `timeout` once.
     ///
     /// Example: [`Wait::or_timeout`](crate::Wait::or_timeout).
     fn timeout(&self) -> Option<Duration> {
         None
     }
-    /// Returns the learning state of one handle, if this strategy learns. Each handle asks once. If
-    /// it gets a learner, it calls [`WaitLearner::next_action`] instead of
+    /// Returns the learning state of one handle, if this strategy learns. Each handle calls
+    /// `learner` once. A handle that gets a learner calls [`WaitLearner::next_action`] instead of
     /// [`WaitStrategy::next_action`].
     ///
     /// Example: [`WaitLearner`].
@@ -225,9 +226,9 @@ pub trait WaitLearner: fmt::Debug + Send + Sync {
     ///
     /// Example: [`WaitLearner`].
     fn next_action(&mut self, context: &WaitContext) -> WaitAction;
-    /// Records how a wait ended. `progress` is `true` if it ended at progress or at the end of the
-    /// graph, and `false` if it ended at its deadline or timeout, or would never have ended
-    /// ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
+    /// Records how a wait ended. `progress` is `true` if the wait ended at progress or at the end
+    /// of the graph. It is `false` if the wait ended at its deadline or timeout, or would never
+    /// have ended ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
     ///
     /// The waiter calls `wait_ended` before it handles its event, so a computation here delays the
     /// event. An implementation should only store values, with which the first call of

@@ -16,17 +16,17 @@ use crate::errors::WaitError;
 #[derive(Default)]
 pub(crate) struct HandleLearner {
     learner: Option<Box<dyn WaitLearner>>,
-    /// Number of waits that ended at their first polls, and that the learner does not know yet.
+    /// Number of waits that ended at their first polls, and of which the learner was not told yet.
     short_waits: u32,
 }
 
-/// Largest number of short waits that a learner hears of before a longer wait. After so many in a
-/// row, an average over the waits has forgotten all earlier ones.
+/// Largest number of short waits that the loop tells a learner before a longer wait. After this
+/// number of short waits in a row, an average over the waits has forgotten all earlier waits.
 const MOST_SHORT_WAITS: u32 = 32;
 
 impl HandleLearner {
-    /// Notes a wait that ended at its first polls (see [`Wait::first_polls`]). The learner hears of
-    /// it before the next longer wait, so that learning delays no event.
+    /// Notes a wait that ended at its first polls (see [`Wait::first_polls`]). The loop tells the
+    /// learner of this wait before the next longer wait, so that learning delays no event.
     #[inline(always)]
     pub(crate) fn note_short_wait(&mut self) {
         self.short_waits = self.short_waits.saturating_add(1);
@@ -59,8 +59,8 @@ impl Drop for HandleLearner {
 /// A place where waiters sleep until progress notifies them.
 pub(crate) trait SleepPlace {
     /// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. A sleep can
-    /// end before `limit` without a notification. Returns the time since the notification, if one
-    /// is known to have ended the sleep.
+    /// end before `limit` without a notification. Returns the time since the notification, if a
+    /// notification is known to have ended the sleep.
     fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration>;
 }
 
@@ -75,7 +75,8 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) wait: &'a Wait,
     /// Number of polls that the waiter has made since the wait began.
     pub(crate) polls: u64,
-    /// The full ring for whose room the waiter waits, if its thread has nothing else to do.
+    /// The full ring in which the waiter waits for room, if the waiter's thread has nothing else to
+    /// do.
     pub(crate) full_ring: Option<FullRing>,
     /// Where the waiter sleeps until progress notifies it; `None`: progress notifies no sleeper.
     pub(crate) queue: Option<&'a dyn SleepPlace>,
@@ -84,8 +85,8 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Why a wait ended before its condition held. A call that returns it to a user adds the name of
-/// the party for which it waited by then.
+/// The reason why a wait ended before its condition held. A call that returns the reason to a user
+/// adds the name of the party for which it was waiting at that time.
 #[derive(Debug)]
 pub(crate) enum Unmet {
     /// The deadline of the call, or the timeout of the waiting strategy, passed.
@@ -100,18 +101,18 @@ impl From<WaitError> for Unmet {
     }
 }
 
-/// Whether a wait goes on, and after which time its loop asks again; `None`: the loop need not ask
-/// again.
+/// Whether a wait goes on, and the time after which its loop asks again; `None` if the loop need
+/// not ask again.
 pub(crate) type KeepWaiting = ControlFlow<Unmet, Option<Duration>>;
 
 /// The condition for which a wait waits, as the loop sees it.
 pub(crate) trait Condition {
-    /// Polls. May run under a wait queue's lock, so it runs no user code.
+    /// Polls. The call may run under a wait queue's lock, so an implementation runs no user code.
     fn is_ready(&mut self) -> bool;
 
-    /// Called at the clock's first reading, and again after each time that it returns: no sleep
-    /// lasts longer than that time. A wait that ends before the clock's first reading does not call
-    /// it. If it breaks off, the wait ends after one more poll.
+    /// Returns whether the wait goes on. The loop calls this function at the clock's first reading,
+    /// and again whenever the returned time has passed; no sleep lasts longer than that time. If it
+    /// returns `Break`, the wait ends after one more poll.
     fn keep_waiting(&mut self) -> KeepWaiting {
         ControlFlow::Continue(None)
     }
@@ -123,7 +124,7 @@ pub(crate) trait Condition {
     }
 }
 
-/// A poll alone is the condition of a wait that only its deadline or timeout ends.
+/// The condition of a wait that ends only at a successful poll, at its deadline or at its timeout.
 impl<F: FnMut() -> bool> Condition for F {
     fn is_ready(&mut self) -> bool {
         self()
@@ -161,7 +162,7 @@ pub(crate) fn wait_until(
     let oversubscribed = condition.is_oversubscribed();
     let mut context = WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed) };
     let (mut sleeps, mut next_call) = (0, None);
-    // The last poll decides whether a wait that must not go on was in time.
+    // If the wait must not go on, one last poll decides whether its condition held in time.
     let end = |condition: &mut dyn Condition, why| {
         if condition.is_ready() { Ok(()) } else { Err(why) }
     };
@@ -255,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the rules of a wait without an end.
+    /// Returns the rules of a wait without a deadline and a timeout.
     fn endless<'a>(wait: &'a Wait, queue: Option<&'a WaitQueue>) -> WaitOptions<'a> {
         WaitOptions {
             wait,
@@ -318,7 +319,7 @@ mod tests {
         }
     }
 
-    /// If `keep_waiting` breaks off, the wait ends after one more poll, and succeeds if that
+    /// If `keep_waiting` returns `Break`, the wait ends after one more poll, and succeeds if that
     /// last poll succeeds.
     #[test]
     fn a_wait_that_must_not_go_on_polls_once_more() {
@@ -351,8 +352,8 @@ mod tests {
         }
     }
 
-    /// The loop asks again after the time that `keep_waiting` returns, also where the strategy
-    /// sleeps for ever, and the answer can end the wait.
+    /// After the time that `keep_waiting` returns, the loop calls `keep_waiting` again, even if the
+    /// strategy sleeps for ever. The answer can end the wait.
     #[test]
     fn a_wait_asks_again_whether_to_go_on() {
         let _watched = crate::watchdog::watched();

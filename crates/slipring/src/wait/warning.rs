@@ -12,8 +12,8 @@ use crate::base::name_lost::NameLost;
 use crate::base::panics::drop_payload;
 use crate::base::sync::{Relaxed, Statistic};
 
-/// A likely reason why a graph is slow, or the loss of a segment's name. Each kind of warning is
-/// given at most once per process; the loss of a name, once for each segment.
+/// A likely reason why a graph is slow, or the loss of a segment's name. The library gives each
+/// kind of warning at most once per process. It warns of the loss of a name once for each segment.
 ///
 /// Example: [`on_warning`].
 #[derive(Clone, Debug)]
@@ -28,9 +28,9 @@ pub enum Warning {
         wait: String,
         /// Number of threads that the graph is likely to have.
         threads: usize,
-        /// Number of cores of the graph's [`Placement`](crate::Placement), if that has fewer cores
-        /// than threads. Otherwise the number on which the thread that built the graph may run;
-        /// other threads of the graph may run on further cores.
+        /// Number of cores of the graph's [`Placement`](crate::Placement), if the placement has
+        /// fewer cores than threads. Otherwise the number of cores on which the thread that built
+        /// the graph may run; other threads of the graph may run on further cores.
         cores: usize,
     },
     /// Two threads that spin are bound to the same core, so each of them delays the other.
@@ -45,7 +45,7 @@ pub enum Warning {
         core: usize,
     },
     /// The name of a segment no longer means the file that this process is attached to. A waiting
-    /// thread has found that, within a notice.
+    /// thread finds this within one notice interval.
     NameLost(NameLost),
 }
 
@@ -75,9 +75,9 @@ impl fmt::Display for Warning {
 type Hook = fn(&Warning);
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Sets the function that receives warnings. Without one, the library writes each warning as a line
-/// to the standard error stream. Each kind of warning is given at most once per process;
-/// [`Warning::NameLost`], once for each segment.
+/// Sets the function that receives warnings. If no function is set, the library writes each warning
+/// as a line to the standard error stream. It gives each kind of warning at most once per process,
+/// and [`Warning::NameLost`] once for each segment.
 ///
 /// Returns `false` and changes nothing if a function is set already, or if a warning was given
 /// before.
@@ -87,8 +87,8 @@ static HOOK: OnceLock<Hook> = OnceLock::new();
 /// the library meanwhile. A warning never fails a graph: a panic of `hook` is contained, and a
 /// warning that cannot be printed is dropped.
 ///
-/// Without a function, the library writes under the lock of [`std::io::Stderr`]. If a thread holds
-/// that lock and waits for another thread that builds a graph, the two may deadlock.
+/// If no function is set, the library writes under the lock of [`std::io::Stderr`]. If a thread
+/// holds that lock and waits for another thread that builds a graph, the two may deadlock.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));
@@ -97,9 +97,9 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
     HOOK.set(hook).is_ok()
 }
 
-/// Gives a warning, unless `given` says that one of its kind was given before. May run user code,
-/// and contains its panics: the function passed to [`on_warning`], and the `alias` function of a
-/// custom strategy. So the caller holds no lock.
+/// Gives a warning, unless `given` says that a warning of its kind was given before. The call may
+/// run user code, namely the function passed to [`on_warning`] and the `alias` function of a custom
+/// strategy. So the caller holds no lock. The call contains panics of that code.
 pub(crate) fn warn(given: &Statistic, warning: impl FnOnce() -> Warning) {
     if given.swap(1, Relaxed) == 0 {
         call_hook(warning);
@@ -114,23 +114,24 @@ fn call_hook(warning: impl FnOnce() -> Warning) {
 }
 
 thread_local! {
-    /// The warnings that this thread gives later; `None`: it gives warnings at once.
+    /// The warnings that this thread gives later; `None` if it gives warnings at once.
     static HELD_BACK: RefCell<Option<Vec<Warning>>> = const { RefCell::new(None) };
 }
 
-/// Gives a warning that was found while a thread waited. Not for users: `slipring-shm` gives those
-/// about segments.
+/// Gives a warning that a thread found while it waited. The function is not meant for users:
+/// `slipring-shm` calls it for warnings about segments.
 pub fn warn_of_segment(warning: Warning) {
     let hold = |held: &RefCell<Option<Vec<_>>>| {
         held.borrow_mut().as_mut().map(|held| held.push(warning.clone())).is_some()
     };
-    // A thread that ends has no such list any more.
+    // A thread that is ending no longer has such a list.
     if !HELD_BACK.try_with(hold).unwrap_or(false) {
         call_hook(|| warning);
     }
 }
 
-/// Runs `work` in which no user code may run, and gives its warnings about segments after that.
+/// Runs `work`, during which no user code may run, and then gives the warnings about segments that
+/// `work` caused.
 pub(crate) fn hold_back<R>(work: impl FnOnce() -> R) -> R {
     HELD_BACK.set(Some(Vec::new()));
     let result = work();
