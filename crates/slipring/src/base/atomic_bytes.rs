@@ -1,20 +1,21 @@
-//! Plain data in memory that other processes may write at any time, against the protocol, too.
+//! Plain data in memory that other processes may write at any time, even against the protocol.
 //!
 //! A reference `&E` to such memory would be undefined behaviour, because the compiler may assume
 //! that the memory behind a `&E` does not change. So the bytes are copied in and out by atomic
-//! words: a relaxed atomic copy, as the RFC 3301 of Rust describes it ("atomic memcpy"). A store of
-//! another process at the same time then decides only which bytes a copy has, and any bytes are a
-//! value, because the data are plain.
+//! words: a relaxed atomic copy, as the RFC 3301 of Rust describes it ("atomic memcpy"). If another
+//! process stores at the same time, this affects only which bytes a copy has. Any bytes form a
+//! valid value, because the data are plain.
 //!
 //! Invariants
-//! - I1: all accesses to the bytes of an [`AtomicBytes`] are relaxed atomic accesses of its *grid*,
-//!   which its size alone decides: words of eight bytes from its begin, and then at most one word
-//!   each of four, two and one byte. So two accesses of one process are never a data race, and no
-//!   two of them overlap in part.
+//! - I1: all accesses to the bytes of an [`AtomicBytes`] are relaxed atomic accesses of the words
+//!   of its *grid*. The size of the value alone determines the grid: words of eight bytes from the
+//!   beginning, and then at most one word each of four, two and one byte. So two accesses of one
+//!   process are never a data race, and never overlap in part.
 //! - I2: an [`AtomicBytes`] is aligned to eight bytes at least, so each word of the grid is
 //!   aligned.
-//! - I3: references to an [`AtomicBytes`] are shared. No code of this crate makes a `&mut` to one
-//!   that lies in shared memory, because a `&mut` would claim that no other process has access.
+//! - I3: references to an [`AtomicBytes`] are shared. If an [`AtomicBytes`] lies in shared memory,
+//!   no code of this crate makes a `&mut` to it, because a `&mut` would claim that no other process
+//!   has access.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -32,8 +33,9 @@ impl<E: FromBytes + IntoBytes + Immutable + Send + Sync + 'static> PlainBytes fo
 
 /// The bytes of an `E`, which are copied in and out by relaxed atomic words.
 ///
-/// In a slot behind a stamp of eight bytes, it lies where an `E` would lie, and the slot has the
-/// same size: its size is that of `E`, rounded up to its alignment, which is that of `E`, or 8.
+/// In a slot, behind a stamp of eight bytes, an `AtomicBytes<E>` lies where an `E` would lie, and
+/// the slot has the same size as with an `E`. Its alignment is the larger of 8 and the alignment of
+/// `E`; its size is the size of `E`, rounded up to that alignment.
 #[repr(transparent)]
 pub struct AtomicBytes<E>(UnsafeCell<Aligned<E>>);
 
@@ -107,7 +109,8 @@ impl<E: PlainBytes> AtomicBytes<E> {
     /// Loads each word of the grid, and stores it at the same offset of `to`.
     ///
     /// # Safety
-    /// `to` is valid for writes of `size_of::<E>()` bytes, which lie outside of shared memory.
+    /// `to` is valid for writes of `size_of::<E>()` bytes, and these bytes lie outside of shared
+    /// memory.
     #[inline(always)]
     unsafe fn copy_out(&self, to: *mut u8) {
         let (from, size) = (self.0.get().cast::<u8>(), size_of::<E>());
@@ -129,8 +132,8 @@ impl<E: PlainBytes> AtomicBytes<E> {
         copy!(u8, at);
     }
 
-    /// Returns a copy of the value. If another process writes it meanwhile, the copy may have bytes
-    /// of several values.
+    /// Returns a copy of the value. If another process writes the value during the call, the copy
+    /// may mix bytes of several values.
     #[inline]
     pub(crate) fn load(&self) -> E {
         const { Self::CHECKED };
@@ -179,7 +182,7 @@ impl<E: PlainBytes> AtomicBytes<E> {
         let (bytes, size) = (self.0.get().cast::<u8>(), size_of::<E>());
         part.fill(0);
         let end = from.saturating_add(part.len()).min(size);
-        // Copies the bytes that the word at `at` and the part have in common.
+        // Copies the bytes that the word at offset `at` and `part` have in common.
         let mut copy = |at: usize, word: &[u8]| {
             let (first, last) = (at.max(from), (at + word.len()).min(end));
             if first < last {
@@ -197,7 +200,7 @@ impl<E: PlainBytes> AtomicBytes<E> {
                 })
             };
         }
-        // The walk begins at the word that has the first byte.
+        // The walk begins at the word that contains the first byte.
         let at = copy!(u64, from.min(size) / 8 * 8);
         let at = copy!(u32, at);
         let at = copy!(u16, at);

@@ -1,30 +1,32 @@
-//! The memory that the system still has for this process, and the refusal of a build that asks for
+//! Reads how much memory the system still has for this process, and refuses a build that needs
 //! more.
 //!
-//! A build touches all of its memory. If that is more than the system has, Linux ends programs, and
-//! not only the one that builds. So a build first compares its need with the least of these:
+//! A build touches all of its memory. If it needs more memory than the system has, Linux ends
+//! programs, and not only the program that builds. So a build first compares its need with the
+//! least of these amounts:
 //!
 //! - `MemAvailable` of `/proc/meminfo`: the memory that programs can take before the machine swaps.
 //!   Swap does not count, because a ring in swap is no ring.
 //! - For the memory control group of this process, and each group around it: the limit
 //!   (`memory.max` and `memory.high`, or `memory.limit_in_bytes` of version 1) less the memory that
-//!   the group uses. Its cached files (`inactive_file` and `active_file`) count as free, as they do
-//!   in `MemAvailable`: the kernel drops them before it ends a program.
+//!   the group uses. The group's cached files (`inactive_file` and `active_file`) count as free, as
+//!   they do in `MemAvailable`, because the kernel drops cached files before it ends a program.
 //!
 //! Invariants
-//! - I1: a refusal rests on a reading. A limit whose file is absent or holds no number is unknown,
-//!   and refuses nothing. So systems without these files refuse nothing.
+//! - I1: a build is refused only because of a limit that was read. A limit whose file is absent or
+//!   holds no number is unknown, and no build is refused because of it. So on systems without these
+//!   files, no build is refused.
 //! - I2: sums and differences saturate. A need beyond `u64` is the largest `u64`.
 
 use std::error::Error as StdError;
 use std::fmt;
 
-/// Needs below this size are not compared with anything: 16 MiB. The readings take a tenth of a
-/// millisecond, and the kernel takes milliseconds to hand out so much memory.
+/// Size below which a need is not checked: 16 MiB. The readings take a tenth of a millisecond. For
+/// a larger need this does not matter, because the kernel takes milliseconds to hand out 16 MiB.
 const UNCHECKED: u64 = 16 << 20;
 
-/// The part of the available memory that stays for other programs, and for this one's threads and
-/// handlers: one in so many bytes.
+/// One of this number of available bytes stays free for other programs, and for the threads and
+/// handlers of this program.
 const RESERVE: u64 = 16;
 
 /// Source of the limit on the memory that a build may take.
@@ -51,12 +53,12 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
-/// A build that was refused, because it takes more memory than is available.
+/// The refusal of a build that takes more memory than is available.
 ///
-/// The build has allocated nothing. A build may take 15/16 of what is available, so that the
-/// machine goes on. The comparison is with a reading of that moment, and reserves nothing: builds
-/// at the same time do not see each other. Builds of less than 16 MiB are not compared, and neither
-/// is the memory that events own besides their slots.
+/// The build has allocated nothing. A build may take 15/16 of the available memory, so that other
+/// programs keep running. The check reads the available memory at that moment and reserves none, so
+/// two builds at the same time do not see each other. Builds of less than 16 MiB are not checked.
+/// The check does not count memory that events own besides their slots.
 ///
 /// ```
 /// use slipring::{BuildError, ErrorKind, Graph};
@@ -74,11 +76,12 @@ impl fmt::Display for MemoryLimit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryShortage {
-    /// Memory that the build takes, in bytes. More than a `u64` holds is the largest `u64`.
+    /// Memory that the build takes, in bytes; `u64::MAX` if the number is larger than a `u64`
+    /// holds.
     pub needed: u64,
     /// Memory that is available, in bytes.
     pub available: u64,
-    /// The limit that leaves no more than that.
+    /// The limit that leaves no more memory than `available`.
     pub limit: MemoryLimit,
 }
 
@@ -102,7 +105,8 @@ impl fmt::Display for MemoryShortage {
 
 impl StdError for MemoryShortage {}
 
-/// A number of bytes, printed in the largest binary unit of which there is at least one.
+/// A number of bytes. It prints in the largest binary unit of which the number contains at least
+/// one.
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
@@ -127,7 +131,7 @@ fn usable(available: u64) -> u64 {
 
 /// Compares the need of a build, in bytes, with the memory that is available now.
 ///
-/// Reads some files for a need of 16 MiB or more: 10 µs each.
+/// If the need is 16 MiB or more, the call reads some files, which takes 10 µs for each file.
 pub fn check(needed: u64) -> Result<(), MemoryShortage> {
     check_by(needed, &files::read)
 }
@@ -145,10 +149,11 @@ fn check_by(needed: u64, read: Read<'_>) -> Result<(), MemoryShortage> {
     }
 }
 
-/// Returns the text of a file; `None`: it is absent, or may not be read.
+/// Returns the text of a file, or `None` if the file is absent or may not be read.
 type Read<'r> = &'r dyn Fn(&str) -> Option<String>;
 
-/// Returns the memory that is available, in bytes, and what limits it. `None`: unknown (I1).
+/// Returns the memory that is available, in bytes, and the limit that applies; `None` if no limit
+/// is known (I1).
 fn available(read: Read<'_>) -> Option<(u64, MemoryLimit)> {
     let machine = read("/proc/meminfo").and_then(|text| field(&text, "MemAvailable:"));
     let machine = machine.map(|kib| (kib.saturating_mul(1024), MemoryLimit::Machine));
@@ -157,12 +162,12 @@ fn available(read: Read<'_>) -> Option<(u64, MemoryLimit)> {
     machine.into_iter().chain(groups).min_by_key(|(bytes, _)| *bytes)
 }
 
-/// A version of memory control groups: the names of its files.
+/// The names of the files of one version of memory control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Version {
     limits: &'static [&'static str],
     used: &'static str,
-    /// Fields of `memory.stat`: cached files, of the group and all groups in it.
+    /// Fields of `memory.stat` that count the cached files of the group and of all groups in it.
     cached: [&'static str; 2],
 }
 
@@ -178,11 +183,11 @@ const VERSION_2: Version = Version {
 };
 
 impl Version {
-    /// Returns the memory that a group's limit leaves, in bytes. `None`: there is no limit, or its
-    /// files state none.
+    /// Returns the memory that a group's limit leaves, in bytes, or `None` if the group has no
+    /// limit, or its files state no limit.
     fn left(self, folder: &str, read: Read<'_>) -> Option<(u64, MemoryLimit)> {
         let number = |name: &str| read(&format!("{folder}/{name}"))?.trim().parse::<u64>().ok();
-        // A group of version 2 without a limit says `max`, one of version 1 a number near 2^63.
+        // If a group has no limit, version 2 says `max`, and version 1 says a number near 2^63.
         let limits = self.limits.iter().filter_map(|&name| Some((number(name)?, name)));
         let (limit, name) = limits.filter(|(limit, _)| *limit < 1 << 62).min()?;
         let stat = read(&format!("{folder}/memory.stat")).unwrap_or_default();
@@ -193,8 +198,8 @@ impl Version {
 }
 
 /// Returns the folders of the process's memory groups, and of the groups around them, by the text
-/// of `/proc/self/cgroup`. In a container the mount may be the group itself, while the path is the
-/// host's; then only the mount has files.
+/// of `/proc/self/cgroup`. In a container, the mount may be the group itself, while the path
+/// belongs to the host. In that case, only the mount has files.
 fn groups(membership: &str) -> Vec<(Version, String)> {
     let mut folders = Vec::new();
     for line in membership.lines() {
@@ -220,7 +225,7 @@ fn groups(membership: &str) -> Vec<(Version, String)> {
     folders
 }
 
-/// Returns the number behind `name` at the begin of a line.
+/// Returns the number that follows `name` at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -276,7 +281,7 @@ mod tests {
             assert_eq!(available_by(files), None);
             assert_eq!(check_by(u64::MAX, &|path| texts(files, path)), Ok(()));
         }
-        // A limit without the group's use.
+        // The limit's file exists, and the file with the group's use does not.
         let files = [damaged[1], ("/sys/fs/cgroup/a/memory.max", "1000")];
         assert_eq!(available_by(&files), None);
     }
@@ -298,7 +303,7 @@ mod tests {
 
     #[test]
     fn the_group_that_leaves_least_counts_of_all_around_the_process() {
-        // The middle group has the smallest limit, the outer one the least left.
+        // The middle group has the smallest limit, and the outer group has the least memory left.
         let files = [
             MEMINFO,
             ("/proc/self/cgroup", "0::/outer/middle/own\n"),

@@ -9,9 +9,9 @@ type Boxed = Box<dyn StdError + Send + Sync + 'static>;
 /// A user's error of any type. After the graph has failed,
 /// [`Error::downcast_ref`](crate::Error::downcast_ref) returns it.
 ///
-/// `?` converts every error that is `Send`, `Sync` and `'static` into a `Fault`, which dereferences
-/// to it. `Fault` itself does not implement [`std::error::Error`], because then `impl<E: Error>
-/// From<E> for Fault` would overlap with the standard `impl<T> From<T> for T`.
+/// `?` converts every error that is `Send`, `Sync` and `'static` into a `Fault`, and the `Fault`
+/// dereferences to that error. `Fault` itself does not implement [`std::error::Error`], because
+/// then `impl<E: Error> From<E> for Fault` would overlap with the standard `impl<T> From<T> for T`.
 ///
 /// ```
 /// use slipring::Fault;

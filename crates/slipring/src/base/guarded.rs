@@ -1,5 +1,5 @@
-//! Values and allocations that a protocol guards. In a model, the checker watches their uses;
-//! elsewhere nothing is left of it.
+//! Values and allocations that a protocol guards. In a model, the checker watches the uses of
+//! these. Outside of models, the types cost nothing.
 
 use std::cell::UnsafeCell;
 
@@ -27,7 +27,7 @@ impl<V> Guarded<V> {
         self.value.get()
     }
 
-    /// Tells the model checker of an access that others of its kind may accompany.
+    /// Tells the model checker of an access that may run at the same time as others of its kind.
     #[inline(always)]
     pub(crate) fn touch(&self) {
         #[cfg(slipring_loom)]
@@ -67,7 +67,7 @@ impl GuardedAllocation {
     /// Tells the model checker that the allocation is freed.
     ///
     /// # Safety
-    /// The caller is the last one that uses the allocation.
+    /// The caller is the last user of the allocation.
     #[inline(always)]
     pub(crate) unsafe fn freed(&self) {
         self.memory.exclusive();

@@ -2,9 +2,9 @@
 //! time.
 //!
 //! Invariants
-//! - I1: all bytes of a [`Line`], also those that no word uses, lie inside of an `UnsafeCell`. So a
-//!   `&Line` says nothing about bytes that another process may store at any time. A `&` to a struct
-//!   of atomics alone would say that the bytes between and behind them do not change.
+//! - I1: all bytes of a [`Line`], including those that no word uses, lie inside of an `UnsafeCell`.
+//!   So a `&Line` says nothing about bytes that another process may store at any time. A `&` to a
+//!   struct of atomics alone would say that the bytes between and behind them do not change.
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
@@ -22,7 +22,7 @@ pub(crate) struct Line<T>(UnsafeCell<Padded<T>>);
 // SAFETY: a `&Line<T>` gives a `&T`, and nothing else.
 unsafe impl<T: Sync> Sync for Line<T> {}
 
-// The cell is no way to change the value.
+// The cell offers no way to change the value.
 impl<T: RefUnwindSafe> RefUnwindSafe for Line<T> {}
 
 impl<T> Line<T> {

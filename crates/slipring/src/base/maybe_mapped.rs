@@ -1,11 +1,13 @@
-//! Values by address: on the heap of this process, or in memory that other processes map, too.
+//! Defines a value that is used by its address. The value lies on the heap of this process, or in
+//! memory that other processes map, too.
 //!
-//! The words through which a ring's handles talk to each other are such values. The code that uses
-//! them is the same in both cases, because it knows only an address.
+//! The words through which a ring's handles communicate are such values. The code that uses the
+//! words is the same in both cases, because it knows only their address.
 //!
 //! Invariants
-//! - I1: the address is valid and unchanged while the [`MaybeMapped`] lives. A value on the heap is
-//!   owned by it alone; for a value in a mapping it holds a reference that keeps the memory mapped.
+//! - I1: the address is valid and unchanged while the [`MaybeMapped`] lives. If the value is on the
+//!   heap, the [`MaybeMapped`] is its only owner. If the value is in a mapping, the [`MaybeMapped`]
+//!   holds a reference that keeps the memory mapped.
 //! - I2: a shared value consists of atomic words and locks, so any thread may use it through `&T`
 //!   while other threads, or other processes, use it.
 
@@ -20,7 +22,7 @@ pub type Mapping = Arc<dyn std::any::Any + Send + Sync>;
 /// A value that other threads, or other processes, use at the same time.
 pub(crate) struct MaybeMapped<T: ?Sized> {
     at: NonNull<T>,
-    /// The owner of the mapping; `None`: the value lies on the heap and belongs to this
+    /// The owner of the mapping; `None` if the value lies on the heap and belongs to this
     /// `MaybeMapped`.
     mapping: Option<Mapping>,
 }

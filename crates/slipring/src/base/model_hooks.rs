@@ -1,10 +1,12 @@
-//! Where models steer the library's code and watch it.
+//! Functions by which models steer and watch the library's code.
 //!
-//! The models lie above all rooms of the library, so it does not call them. In models it calls the
-//! functions of this module, whose state the models set and read.
+//! The models depend on all modules of the library, so the library cannot call the models. When it
+//! is compiled for models, it calls the functions of this module instead, and the models set and
+//! read their state.
 //!
-//! The model checker runs all threads of a model on one thread of the system. So they share a
-//! `thread_local!` of the standard library, and each has its own `loom::thread_local!`.
+//! The model checker runs all threads of a model on one thread of the system. So all threads of a
+//! model share a `thread_local!` of the standard library, and each thread has its own
+//! `loom::thread_local!`.
 
 use std::cell::{Cell, RefCell};
 use std::panic::resume_unwind;
@@ -19,7 +21,7 @@ use loom::thread::{ThreadId, current, yield_now};
 // Twins.
 
 thread_local! {
-    /// Name of the chosen twin; empty: none.
+    /// Name of the chosen twin; empty if no twin is chosen.
     static TWIN: Cell<&'static str> = const { Cell::new("") };
 }
 
@@ -61,8 +63,8 @@ pub(crate) fn fencing_threads() -> usize {
 // Panics.
 
 loom::thread_local! {
-    /// Whether the current thread is unwinding. The standard library knows only the system's
-    /// thread.
+    /// Whether the current thread of the model is unwinding. The standard library knows only the
+    /// system's thread.
     static UNWINDS: Cell<bool> = Cell::new(false);
 }
 
@@ -79,7 +81,8 @@ pub(crate) fn unwind() {
 // Deaths.
 
 loom::thread_local! {
-    /// Number of marked stores that the current thread makes before it dies; `None`: it lives on.
+    /// Number of marked stores that the current thread makes before it dies; `None` if it does not
+    /// die.
     static LEFT: Cell<Option<usize>> = Cell::new(None);
 }
 
@@ -95,8 +98,7 @@ pub(crate) fn set_stores_left(stores: Option<usize>) {
 /// marked store.
 pub(crate) fn marked_store() {
     LEFT.with(|left| match left.get() {
-        // No handle is dropped by the unwinding, and nothing that is dropped uses a word of the
-        // model.
+        // The unwinding drops no handle, and no value that it drops uses a word of the model.
         Some(0) => resume_unwind(Box::new(Died)),
         Some(stores) => left.set(Some(stores - 1)),
         None => {}
@@ -106,8 +108,8 @@ pub(crate) fn marked_store() {
 // Sleepers.
 
 thread_local! {
-    /// Names of the stages and producers that sleep, each once for every thread that sleeps under
-    /// it.
+    /// Names of the stages and producers that sleep. The list has a name once for each thread that
+    /// sleeps under this name.
     static PARTIES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -142,13 +144,14 @@ pub(crate) const UNTIMED: Duration = Duration::from_secs(1);
 
 loom::lazy_static! {
     /// The lock of all futexes, and the queue of their sleepers. A wake-up reaches the sleepers at
-    /// all words; one whose epoch is unchanged sleeps again.
+    /// all words; a sleeper whose epoch is unchanged sleeps again.
     static ref FUTEX: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
 }
 
 /// Stands in for `system::futex_wait`. The comparison and the beginning of the sleep are one step,
-/// as the kernel's lock makes them. A sleep with a limit ends at once, as its timer may; from
-/// [`UNTIMED`] on it never ends by time, so that a lost wake-up is a deadlock.
+/// as the kernel's lock makes them. A sleep with a limit below [`UNTIMED`] ends at once, as if its
+/// timer had gone off. A sleep with a limit of [`UNTIMED`] or more never ends by time, so that a
+/// lost wake-up is a deadlock.
 pub(super) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
     if limit < UNTIMED {
         return yield_now();

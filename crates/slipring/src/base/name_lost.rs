@@ -1,4 +1,4 @@
-//! The loss of a segment's name, as errors and warnings tell it.
+//! The loss of a segment's name, as errors and warnings report it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,18 +6,18 @@ use std::path::PathBuf;
 /// A segment's name that no longer means the file to which this process is attached. See
 /// [`WaitError::NameLost`](crate::WaitError::NameLost).
 ///
-/// `slipring rm` removes no segment to which a process is attached; other programs do.
+/// `slipring rm` does not remove a segment to which a process is attached, but other programs may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NameLost {
     /// Path that the file had when this process attached.
     pub path: PathBuf,
-    /// Whether the path means another file by now, such as a segment that was made anew.
+    /// Whether the path now means another file, such as a segment that was created anew.
     pub replaced: bool,
 }
 
 impl NameLost {
-    /// Not for users: `slipring-shm` finds such names.
+    /// Not meant for users: `slipring-shm` finds lost names, and creates the value.
     #[doc(hidden)]
     pub fn new(path: PathBuf, replaced: bool) -> NameLost {
         NameLost { path, replaced }

@@ -1,4 +1,4 @@
-//! Containment of panics of user code; the drop of a user's value counts as user code.
+//! Contains panics of user code. The drop of a user's value counts as user code.
 
 use std::any::Any;
 use std::fmt;
@@ -18,8 +18,8 @@ pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
     message
 }
 
-/// A user's value whose drop may panic. Wherever it is dropped, such a panic is contained;
-/// [`Contained::drop_contained`] also returns its message.
+/// A user's value whose drop may panic. Every drop of the wrapper contains such a panic;
+/// [`Contained::drop_contained`] also returns the panic's message.
 pub(crate) struct Contained<T>(Option<T>);
 
 impl<T> Contained<T> {

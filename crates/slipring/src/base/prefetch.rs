@@ -1,15 +1,17 @@
-//! Fetching a cache line before the instruction that needs it.
+//! Fetches a cache line before the instruction that needs it.
 //!
 //! Invariants
-//! - I1: a prefetch changes no value, and fails at no address. The instruction is used only where
-//!   the processor says that it has it.
+//! - I1: a prefetch changes no value, and fails at no address. The instruction is executed only if
+//!   the processor says that it has this instruction.
 
-/// Asks the processor to fetch the cache line of `place` for a store, and does not wait for it.
-/// Other cores lose the line, so the caller stores there soon, and no other core is likely to use
-/// the line meanwhile. Where the processor has no such instruction, nothing happens.
+/// Asks the processor to fetch the cache line of `place` for a store, and does not wait for the
+/// line. Other cores lose the line, so a caller must soon store to it, and no other core should be
+/// likely to use the line meanwhile. If the processor has no such instruction, the call does
+/// nothing.
 ///
-/// A store that misses waits in the store buffer, while the thread goes on. So this is for atomic
-/// swaps, which wait for the line itself, and for threads whose stores fill the store buffer.
+/// A store that misses the cache waits in the store buffer, while the thread goes on. So a prefetch
+/// helps atomic swaps, which wait for the line itself, and threads whose stores fill the store
+/// buffer.
 #[inline(always)]
 pub(crate) fn for_store<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(slipring_loom)))]

@@ -1,5 +1,5 @@
-//! Atomics, locks, fences and pauses: the standard library's, or under `--cfg slipring_loom` the
-//! model checker's.
+//! Exports atomics, locks, fences and pauses. They come from the standard library, or, under `--cfg
+//! slipring_loom`, from the model checker.
 //!
 //! Outside of tests, no other file imports `std::sync::atomic`, because the models do not cover
 //! accesses through it.
@@ -9,8 +9,8 @@
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;
-/// Atomics of the machine, also in models, for [`AtomicBytes`](super::atomic_bytes::AtomicBytes).
-/// A model watches the accesses to events by stand-ins instead.
+/// The machine's atomics, even in models, for [`AtomicBytes`](super::atomic_bytes::AtomicBytes). A
+/// model watches stand-ins for the events instead.
 pub(crate) mod machine {
     pub(crate) use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 }
@@ -31,7 +31,7 @@ mod chosen {
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread::{Thread, current as this_thread, park, park_timeout, yield_now};
 
-    /// Starts a thread. Returns `false` if the system refuses it.
+    /// Starts a thread. Returns `false` if the system refuses the thread.
     pub(crate) fn start_thread(name: &str, life: impl FnOnce() + Send + 'static) -> bool {
         std::thread::Builder::new().name(name.into()).spawn(life).is_ok()
     }
@@ -49,7 +49,7 @@ mod chosen {
         park();
     }
 
-    /// Starts a thread of the model, which has no names.
+    /// Starts a thread of the model. These threads have no names.
     pub(crate) fn start_thread(_name: &str, life: impl FnOnce() + Send + 'static) -> bool {
         loom::thread::spawn(life);
         true
@@ -93,8 +93,8 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
 /// to `right` everywhere else.
 ///
 /// A *twin* is a weakened variant of one step: a weaker ordering, a missing fence, or a missing
-/// notification. A model that runs with it must fail, which shows that the protocol needs the
-/// original step, and that the model covers it.
+/// notification. A model that runs with a twin must fail. This shows that the protocol needs the
+/// original step, and that the model covers that step.
 ///
 /// - A model chooses at most one twin by its name, with `choose_twin`.
 /// - PROTOCOL.md lists each twin, the model that catches the twin, and how that model fails.

@@ -1,8 +1,8 @@
 //! Services of the operating system that the standard library does not offer: membarrier, sharp
 //! timers, CPU time, CPU affinity, and huge pages.
 //!
-//! Each service is optional, and its callers also work without it. It is absent if the system lacks
-//! it or a sandbox refuses it, under Miri, and in models.
+//! Each service is optional, and its callers also work without it. A service is absent if the
+//! system lacks it or a sandbox refuses it. All services are absent under Miri and in models.
 
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -163,9 +163,10 @@ mod chosen {
     }
 }
 
-/// Returns the nanoseconds of a clock that never goes back. On Linux it goes forward in ticks of 1
-/// to 10 ms, and a reading takes a third of the time of an exact clock's and holds up no other work
-/// of the processor (`CLOCK_MONOTONIC_COARSE` of clock_gettime(2)). Elsewhere it is exact.
+/// Returns the nanoseconds of a clock that never goes back. On Linux, this clock advances in ticks
+/// of 1 to 10 ms (`CLOCK_MONOTONIC_COARSE` of clock_gettime(2)). A reading takes a third of the
+/// time of a reading of an exact clock, and holds up no other work of the processor. On other
+/// systems the clock is exact.
 pub(crate) fn coarse_nanos() -> u64 {
     chosen::coarse_nanos()
 }
@@ -177,7 +178,7 @@ pub(crate) fn membarrier_available() -> bool {
 }
 
 /// Executes a full memory barrier in every thread of this process before it returns. Returns
-/// `false` if the system refused it; then no thread executed one.
+/// `false` if the system refused the barrier; then no thread executed a barrier.
 ///
 /// The system call is membarrier(2) with `PRIVATE_EXPEDITED`. A membarrier interrupts each core on
 /// which a thread of the process runs.
@@ -190,9 +191,9 @@ pub(crate) fn membarrier() -> bool {
 }
 
 /// Registers this process for [`membarrier_in_processes`]. Returns `false` if the system refuses
-/// it; the process must then execute a fence where others rely on such a barrier. A new
-/// registration is made at each call, because exec(2) drops it. Costs up to some milliseconds in a
-/// process of several threads.
+/// the registration; the process must then execute a fence wherever other processes rely on such a
+/// barrier. Each call registers anew, because exec(2) drops the registration. Costs up to some
+/// milliseconds in a process of several threads.
 pub(crate) fn register_for_barriers_of_processes() -> bool {
     chosen::register_for_barriers_of_processes()
 }
@@ -251,14 +252,15 @@ pub(crate) fn cpu_time() -> Option<Duration> {
 /// content stays as it is (madvise(2), `MADV_HUGEPAGE`).
 ///
 /// # Safety
-/// The range is allocated memory of the caller's, and `begin` is a multiple of the page size.
+/// The range is allocated memory that belongs to the caller, and `begin` is a multiple of the page
+/// size.
 pub(crate) unsafe fn advise_huge_pages(begin: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { chosen::advise_huge_pages(begin, bytes) }
 }
 
-/// Returns the number of the core to which this thread is bound. `None`: the thread may run on
-/// several cores, or the system gives no answer.
+/// Returns the number of the core to which this thread is bound. Returns `None` if the thread may
+/// run on several cores, or if the system gives no answer.
 pub(crate) fn only_core() -> Option<usize> {
     chosen::only_core()
 }

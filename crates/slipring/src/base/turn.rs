@@ -3,9 +3,9 @@
 //! Invariants
 //! - I1: one thread at a time has the turn: the thread whose exchange took the word, until it gives
 //!   the turn back. Only that thread uses the value.
-//! - I2: a thread that finds the turn taken leaves a mark. The other thread finds the mark when it
-//!   gives the turn back, and sees all that the first had seen. So if a use of the value became
-//!   possible meanwhile, one of the two knows of it.
+//! - I2: a thread that finds the turn taken leaves a mark. The thread that has the turn finds the
+//!   mark when it gives the turn back, and then sees all that the marking thread had seen. So if a
+//!   use of the value became possible meanwhile, one of the two threads knows of it.
 
 use std::ops::{Deref, DerefMut};
 
@@ -27,8 +27,8 @@ impl<T> InTurns<T> {
         InTurns { word: AtomicU32::new(turn_taken::FREE), value: Guarded::new(value) }
     }
 
-    /// Takes the turn. `None`: another thread has it, and finds out that this thread wanted it
-    /// (I2).
+    /// Takes the turn. If another thread has the turn, marks that this thread wants it (I2), and
+    /// returns `None`.
     #[inline]
     pub(crate) fn take(&self) -> Option<Turn<'_, T>> {
         if !turn_taken::take(&self.word) {
@@ -39,14 +39,14 @@ impl<T> InTurns<T> {
     }
 }
 
-/// A turn at a value. A drop gives the turn back, without a look at the mark of another thread.
+/// A turn at a value. Dropping it gives the turn back, and ignores the mark of another thread.
 pub(crate) struct Turn<'a, T> {
     value: &'a InTurns<T>,
 }
 
 impl<T> Turn<'_, T> {
-    /// Gives the turn back. Returns whether another thread has found it taken. The caller then
-    /// looks again whether there is a use for the value (I2).
+    /// Gives the turn back. Returns whether another thread has found the turn taken. If so, the
+    /// caller checks again whether there is a use for the value (I2).
     #[inline]
     pub(crate) fn give_back(self) -> bool {
         let value = self.value;

@@ -2,8 +2,8 @@
 //! progress. At least one of them sees the other's store.
 //!
 //! The sleeper and the notifier each store one word, issue a fence, and load the other's word. The
-//! notifiers of a quiet queue issue no fence: in their place its sleeper executes a memory barrier
-//! in every thread.
+//! notifiers of a quiet queue issue no fence. Instead, the queue's sleeper executes a memory
+//! barrier in every thread.
 //!
 //! The imports of this file use `super`: where `queue_model.rs` compiles this file a second time,
 //! `super` holds the modules of a simulated machine.
@@ -23,7 +23,7 @@ pub(crate) fn fence_task() {
     twin!("task-unfenced": fence(SeqCst) => ());
 }
 
-/// Orders the first request of a ring before the asker's look at the ring's status.
+/// Orders the first request of a ring before the asker's load of the ring's status.
 #[inline(always)]
 pub(crate) fn fence_asker() {
     twin!("asker-unfenced": fence(SeqCst) => ());

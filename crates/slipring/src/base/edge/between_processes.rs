@@ -1,11 +1,11 @@
-//! The edges of rings between processes alone, in the order of PROTOCOL.md's section "Between
-//! processes". The invariants are those of [`edge`](crate::base::edge).
+//! The edges that only rings between processes have, in the order of PROTOCOL.md's section "Between
+//! processes". The invariants of [`edge`](crate::base::edge) hold here, too.
 
 use crate::base::sync::{
     Acquire, AtomicU64, Relaxed, Release, SeqCst, compiler_fence, fence, may_die, twin,
 };
 
-/// A seat of a segment has one owner. The next owner sees all that the previous one has stored.
+/// A seat of a segment has one owner. The next owner sees all that the previous owner has stored.
 pub(crate) mod seated {
     use super::*;
 
@@ -18,15 +18,16 @@ pub(crate) mod seated {
         owner.fetch_update(twin!("seat-taken-relaxed": Acquire => Relaxed), Relaxed, take)
     }
 
-    /// Loads the owner of a seat, before the caller looks at what the owners before have stored.
+    /// Loads the owner of a seat, before the caller loads the words that the previous owners have
+    /// stored.
     #[inline(always)]
     pub(crate) fn see(owner: &AtomicU64) -> u64 {
         owner.load(Acquire)
     }
 
-    /// Stores how far the owner of a seat is lent events, before it touches them. Only its death
-    /// makes another process read the word, and a death comes between two instructions. So the
-    /// order of the instructions suffices.
+    /// Stores how far the owner of a seat is lent events, before the owner touches them. Another
+    /// process reads the word only after the owner's death, and a death comes between two
+    /// instructions. So the order of the instructions suffices.
     #[inline(always)]
     pub(crate) fn lend(held: &AtomicU64, end: u64) {
         may_die!();
@@ -48,8 +49,8 @@ pub(crate) mod bounded {
     use super::*;
 
     /// Stores the end of the last run that a first stage has found, before the stage releases. A
-    /// process that laps the boundary has acquired the release behind this store, so the models
-    /// need no release here.
+    /// process that laps the boundary has acquired the stage's release, which follows this store,
+    /// so the models need no release here.
     #[inline(always)]
     pub(crate) fn bound(boundary: &AtomicU64, end: u64) {
         may_die!();
@@ -64,8 +65,8 @@ pub(crate) mod bounded {
 }
 
 /// Several producers between processes: the claim word names the seat whose claim ends there, and
-/// the seat's words say where the claim begins. A party that sees the claim word sees these words,
-/// and the recorded heads of all claims before.
+/// the seat's words say where the claim begins. A party that sees the claim word also sees these
+/// words, and the recorded heads of all earlier claims.
 pub(crate) mod intended {
     use super::*;
 
@@ -77,15 +78,15 @@ pub(crate) mod intended {
         word.store(seq, twin!("intent-unreleased": Release => Relaxed));
     }
 
-    /// Loads a word of an intent, after the caller saw the claim word, and before the caller looks
-    /// at the head.
+    /// Loads a word of an intent, after the caller saw the claim word, and before the caller loads
+    /// the head.
     #[inline(always)]
     pub(crate) fn see(word: &AtomicU64) -> u64 {
         word.load(twin!("intent-seen-relaxed": Acquire => Relaxed))
     }
 
     /// Records the claim of another producer at its head, before the claim word names the caller.
-    /// The head of a claim that has ended is no longer `seen`, and stays.
+    /// If the claim has ended, its head is no longer `seen`, and the call changes nothing.
     #[inline]
     pub(crate) fn record(slot: &AtomicU64, seen: u64, claimed: u64) {
         may_die!();
@@ -102,18 +103,18 @@ pub(crate) mod intended {
         word.compare_exchange(seen, claimed, order, Relaxed).is_ok()
     }
 
-    /// Loads the claim word, before the caller looks at intents and heads.
+    /// Loads the claim word, before the caller loads intents and heads.
     #[inline(always)]
     pub(crate) fn see_claim(word: &AtomicU64) -> u64 {
         word.load(twin!("claim-seen-relaxed": Acquire => Relaxed))
     }
 }
 
-/// Of two producers that leave at once, one at least sees that the other leaves.
+/// If two producers leave at once, at least one of them sees that the other leaves.
 pub(crate) mod last_out {
     use super::*;
 
-    /// Stores that a producer leaves, before its look at the other producers.
+    /// Stores that a producer leaves, before it checks the other producers.
     pub(crate) fn leave(state: &AtomicU64, word: u64) {
         may_die!();
         state.store(word, Relaxed);
@@ -132,7 +133,7 @@ pub(crate) mod cell_taken {
     use super::*;
 
     /// Loads the cell of the claim word's position. A worker that sees the cell taken may move the
-    /// claim word on, for the worker that took the chunk.
+    /// claim word on, on behalf of the worker that took the chunk.
     #[inline(always)]
     pub(crate) fn see(cell: &AtomicU64) -> u64 {
         cell.load(twin!("cell-relaxed": Acquire => Relaxed))
@@ -147,16 +148,16 @@ pub(crate) mod cell_taken {
         cell.compare_exchange(seen, taken, order, Relaxed).is_ok()
     }
 
-    /// Stores begin or end of the next chunk. The caller has seen that the claim word is beyond its
-    /// last chunk.
+    /// Stores the begin or the end of the next chunk. The caller has seen that the claim word is
+    /// beyond the caller's last chunk.
     #[inline(always)]
     pub(crate) fn intend(word: &AtomicU64, seq: u64) {
         may_die!();
         word.store(seq, twin!("chunk-unreleased": Release => Relaxed));
     }
 
-    /// Loads begin or end of the chunk of a worker that a cell names. If the worker has stored
-    /// another chunk since, the caller sees that the claim word has moved.
+    /// Loads the begin or the end of the chunk of a worker that a cell names. If the worker has
+    /// stored another chunk since, the caller sees that the claim word has moved.
     #[inline(always)]
     pub(crate) fn see_intent(word: &AtomicU64) -> u64 {
         word.load(twin!("chunk-relaxed": Acquire => Relaxed))

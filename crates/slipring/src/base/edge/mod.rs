@@ -1,24 +1,24 @@
-//! The ordering edges of the protocol: one module per edge, one function per end. In most edges one
-//! thread stores a value that another loads, and everything that the first did before its store
-//! happens before everything that the second does after its load.
+//! The ordering edges of the protocol: one module per edge, one function per end. In most edges,
+//! one thread stores a value that another thread loads. Everything that the first thread did before
+//! its store happens before everything that the second thread does after its load.
 //!
 //! A module has the name of its edge's label: PROTOCOL.md explains `edge::slot_published` under
 //! `SYNC[slot-published]`. `cargo xtask tidy` checks that the library calls each function, and that
 //! PROTOCOL.md explains each edge.
 //!
-//! Callers name each edge directly below `edge`, whichever file has it. The edges of rings between
-//! processes alone are in `between_processes.rs`. `announced` is a file of its own, which the wait
-//! queue's models compile a second time.
+//! Callers name each edge directly below `edge`, even if the edge lies in a file of its own. The
+//! edges that only rings between processes have are in `between_processes.rs`. `announced` has its
+//! own file, because the wait queue's models compile that file a second time.
 //!
 //! Invariants
 //! - I1: every ordering of the library that is stronger than `Relaxed` is in these modules, except
-//!   those of the count of owners (`ring/owner_count.rs`), which works as the reference count of an
-//!   `Arc` does.
+//!   the orderings of the count of owners (`ring/owner_count.rs`), which works as the reference
+//!   count of an `Arc` does.
 //! - I2: no load or store is `SeqCst`. A fence is `SeqCst` where a store must come before a later
 //!   load of another word.
 //!
-//! A twin is a weakened variant that a model must catch. Each load or store that a twin weakens
-//! alone has an edge function of its own.
+//! A twin is a weakened variant that a model must catch. If a twin weakens a load or store alone,
+//! that load or store has an edge function of its own.
 
 pub(crate) mod announced;
 mod between_processes;
@@ -46,8 +46,8 @@ pub(crate) mod slot_published {
     }
 
     /// Stores a stamp where another producer may record the claim at the same slot (`intended`). A
-    /// plain store comes behind each swap from a stamp before it (C++20, [atomics.order]/10). loom
-    /// orders the store only behind swaps that the thread has seen, so models swap, too.
+    /// plain store comes after each swap from an earlier stamp (C++20, [atomics.order]/10). Loom
+    /// orders the store only after swaps that the thread has seen, so models swap, too.
     #[cfg(slipring_loom)]
     pub(crate) fn stamp_recorded(slot: &AtomicU64, word: u64) {
         may_die!();
@@ -243,8 +243,8 @@ pub(crate) mod signed_off {
 }
 
 /// A claimant is a handle that can claim, or that can create a handle that claims. A claimant that
-/// is left alone claims without a compare-and-swap, and every claim of those that have left happens
-/// before its next one.
+/// is left alone claims without a compare-and-swap. Every claim of a claimant that has left happens
+/// before the next claim of the remaining claimant.
 pub(crate) mod left_alone {
     use super::*;
 
@@ -261,14 +261,14 @@ pub(crate) mod left_alone {
     }
 }
 
-/// The last producer handle closes the ring. If another one has failed, its failure was recorded
-/// before.
+/// The last producer handle closes the ring. If another handle has failed, its failure was recorded
+/// before that.
 pub(crate) mod counted_out {
     use super::*;
 
     /// Subtracts one producer handle from the count, and returns the previous number. A handle that
     /// failed records its failure before this call. The subtraction is acquire-release, so the last
-    /// handle sees the failures that all others have recorded.
+    /// handle sees the failures that all other handles have recorded.
     #[inline(always)]
     pub(crate) fn count_out(producers: &AtomicUsize) -> usize {
         producers.fetch_sub(1, AcqRel)
@@ -303,8 +303,8 @@ pub(crate) mod left {
         members.fetch_sub(1, Release);
     }
 
-    /// Loads the word of a tap's members. No member whose bit is clear holds up the caller; if the
-    /// word counts the members and is 0, no member does.
+    /// Loads the word of a tap's members. A member whose bit is clear does not hold up the caller.
+    /// If the word counts the members and is 0, no member holds up the caller.
     #[inline(always)]
     pub(crate) fn see(members: &AtomicU64) -> u64 {
         members.load(twin!("left-unseen": Acquire => Relaxed))
@@ -352,8 +352,8 @@ pub(crate) mod closed {
     }
 }
 
-/// If the failed bit is set, the graph's failure is stored. A lock guards the failure that this
-/// process stored. The failure of another process stands in a record, which the bit orders.
+/// If the failed bit is set, the graph's failure is stored. A lock guards a failure that this
+/// process stored. The failure of another process is in a record, which the bit orders.
 pub(crate) mod failed {
     use super::*;
 
@@ -383,8 +383,8 @@ pub(crate) mod failed {
     }
 }
 
-/// A *put* stores one value in a slot of a mirror, and publishes it by the slot's mark word when it
-/// is complete.
+/// A *put* stores one value in a slot of a mirror. When the value is complete, the put publishes it
+/// by the slot's mark word.
 pub(crate) mod mirrored {
     use super::*;
 
@@ -458,12 +458,12 @@ pub(crate) mod mirror_closed {
 }
 
 /// A promise and its waiter meet in one word, which each of them changes by additions. The promise
-/// settles the word: it adds that the value is there, or that there will be none. The waiter adds
-/// that it sleeps.
+/// settles the word: it adds a number that says that the value is there, or that there will be no
+/// value. The waiter adds a number that says that it sleeps.
 pub(crate) mod settled {
     use super::*;
 
-    /// Settles a promise, after its value was written. Returns the word before. If the word says
+    /// Settles a promise, after its value was written. Returns the previous word. If the word says
     /// that a sleeper is registered, the caller may read the sleeper; if it says that the waiter is
     /// gone, the caller may free the allocation.
     #[inline(always)]
@@ -492,14 +492,14 @@ pub(crate) mod settled {
     }
 }
 
-/// Of a promise and its waiter, the last one that uses their allocation frees it, after all uses by
-/// the other one.
+/// A promise and its waiter share an allocation. The half that uses the allocation last frees it,
+/// after all uses by the other half.
 pub(crate) mod last_used {
     use super::*;
 
-    /// Adds that the waiter uses the allocation no more. Returns the word before, which says
-    /// whether the promise still uses it. If not, the caller may read the value and free the
-    /// allocation.
+    /// Adds a number that says that the waiter no longer uses the allocation. Returns the previous
+    /// word, which says whether the promise still uses the allocation. If not, the caller may read
+    /// the value and free the allocation.
     #[inline(always)]
     pub(crate) fn abandon(word: &AtomicU32, abandoned: u32) -> u32 {
         let order = twin!("abandoned-unreleased": AcqRel => Acquire);
@@ -508,7 +508,7 @@ pub(crate) mod last_used {
     }
 
     /// Subtracts the sleeper, after the settled promise has taken it out of the allocation. Returns
-    /// the word before, which says whether the waiter still uses the allocation.
+    /// the previous word, which says whether the waiter still uses the allocation.
     #[inline(always)]
     pub(crate) fn take_sleeper(word: &AtomicU32, asleep: u32) -> u32 {
         let order = twin!("sleeper-taken-unreleased": AcqRel => Acquire);

@@ -6,12 +6,12 @@ use crate::base::sync::{AcqRel, Acquire, AtomicU32, Relaxed, Release, twin};
 pub(crate) const FREE: u32 = 0;
 /// A thread has the turn.
 const TAKEN: u32 = 1;
-/// A thread has the turn, and another thread found that since.
+/// A thread has the turn, and another thread has found the turn taken since.
 const WANTED: u32 = 2;
 
-/// Takes the turn, before the value is used. Returns `false`, and marks the turn as wanted, if
-/// another thread has it. The thread that ends the turn then also sees all that the caller had seen
-/// before the mark.
+/// Takes the turn, before the value is used. If another thread has the turn, marks the turn as
+/// wanted and returns `false`. The thread that ends the turn then also sees all that the caller had
+/// seen before the mark.
 #[inline]
 pub(crate) fn take(word: &AtomicU32) -> bool {
     let mut seen = word.load(Relaxed);
@@ -23,8 +23,8 @@ pub(crate) fn take(word: &AtomicU32) -> bool {
         if next == WANTED && twin!("want-unmarked": false => true) {
             return false;
         }
-        // The store releases all that the caller has seen, so a mark that is there already is
-        // stored again.
+        // The store releases all that the caller has seen, so the caller stores the mark even if it
+        // is there already.
         match word.compare_exchange(seen, next, order, Relaxed) {
             Ok(_) => return next == TAKEN,
             Err(now) => seen = now,
