@@ -31,7 +31,7 @@ use crate::wait::queue_state::QueueState;
 /// behind it as the [`Needs`](super::Needs) say. All bytes of a new segment are zero.
 #[derive(Clone)]
 pub struct Areas {
-    /// The word of each line of positions.
+    /// The lines of positions, each of which holds one word.
     pub lines: NonNull<u8>,
     /// The states of the wait queues.
     pub queues: NonNull<u8>,
@@ -45,18 +45,20 @@ pub struct Areas {
     pub counters: NonNull<u8>,
     /// The times that parties waited.
     pub waited: NonNull<u8>,
-    /// The cells of all pools, one array after the other; dangling: there are none.
+    /// The cells of all pools, one array after the other; dangling if there are no pools.
     pub cells: NonNull<u8>,
-    /// The shard ids of all sharded stages, one array after the other; dangling: there are none.
+    /// The shard ids of all sharded stages, one array after the other; dangling if no stage is
+    /// sharded.
     pub shard_ids: NonNull<u8>,
-    /// The first stamp: the first slot, if the stamps are inside the slots.
+    /// The first stamp. If the stamps are inside the slots, this is also the address of the first
+    /// slot.
     pub stamps: NonNull<u8>,
     /// The first event, or block.
     pub events: NonNull<u8>,
-    /// Distances between two stamps, and between two blocks, in bytes. Events of a known type lie
-    /// behind their stamps, at the distance of their type.
+    /// Distance between two stamps, and distance between two blocks, in bytes. Events of a known
+    /// type lie behind their stamps, and the type determines their distance.
     pub strides: (usize, usize),
-    /// The mapping, which the areas keep.
+    /// The mapping, which the areas keep alive.
     pub mapping: Mapping,
     /// The cells that the model checker watches in place of the events. All processes share them.
     #[cfg(slipring_loom)]
@@ -68,7 +70,7 @@ pub trait SegmentLayout: Layout {
     /// Returns the view of the slots of `areas`.
     ///
     /// # Safety
-    /// The areas have `capacity` slots of this layout, which stay where they are.
+    /// The areas have `capacity` slots of this layout, and the slots stay where they are.
     #[doc(hidden)]
     unsafe fn slots_at<E>(areas: &Areas, capacity: usize) -> Self::Storage<E>;
 }
@@ -117,8 +119,8 @@ impl Areas {
         unsafe { MaybeMapped::mapped_slice(self.seats, plan.seats(), &self.mapping) }
     }
 
-    /// Returns the shard ids of each stage; `None`: the stage has no shards. `partitioner` makes
-    /// the partitioner of so many shards, whose keys are these bytes.
+    /// Returns the shard ids of each stage, or `None` for a stage without shards. `partitioner`
+    /// makes a partitioner from the number of shards and the range of the key's bytes.
     ///
     /// # Safety
     /// The areas are those of the declaration.
@@ -215,7 +217,7 @@ pub unsafe fn begin(declaration: &Declaration, areas: &Areas) -> Result<(), Buil
         line.store(Positions::first_word(&plan, number, declaration.start), Relaxed);
     }
     for number in 0..plan.queues {
-        // The rest of the line stays as it is: a `Line` that is written whole would make its
+        // The rest of the line stays as it is, because writing a whole `Line` would make its
         // padding uninitialised. SAFETY: the caller's promise: there are so many states, and no
         // other process uses them yet. A line begins with its state.
         unsafe { queues.add(number).cast::<QueueState>().write(QueueState::new()) };

@@ -1,8 +1,8 @@
 //! Blocks that are lent together.
 //!
 //! Invariants
-//! - I1: a position of the batch is a block that its handle was lent, for writing if the handle
-//!   writes.
+//! - I1: each position of the batch is a block that was lent to the batch's handle, for writing if
+//!   the handle writes.
 //! - I2: every bit pattern is a valid block.
 
 use std::slice;
@@ -16,8 +16,8 @@ use crate::ring::events::At;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::Strided;
 
-/// Blocks lent together: consecutive positions in their order. Dropped without a release, they are
-/// lent again.
+/// Blocks lent together, at consecutive positions and in their order. If the batch is dropped
+/// without a release, its blocks are lent again.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -49,7 +49,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
         self.batch.len()
     }
 
-    /// Returns whether no block is lent: the batch was asked for with `max` 0, or all was released.
+    /// Returns whether no block is lent. That is so if the caller asked for the batch with `max` 0,
+    /// or if all blocks were released.
     ///
     /// Example: [`BlockBatch`].
     pub fn is_empty(&self) -> bool {
@@ -63,7 +64,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
         self.batch.first_seq()
     }
 
-    /// Returns the block at `offset` from the batch's first one; `None`: the batch has none there.
+    /// Returns the block at `offset` from the batch's first block, or `None` if the batch has no
+    /// block there.
     ///
     /// Example: [`BlockBatch`].
     pub fn get(&self, offset: usize) -> Option<&[u8]> {
@@ -108,8 +110,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
         self.view.stretches(self.first_seq(), self.len())
     }
 
-    /// Returns the bytes of `count` blocks from `offset` on, if they lie side by side. For
-    /// messages, whose cells do.
+    /// Returns the bytes of `count` blocks from `offset` on, if they lie side by side. The function
+    /// is meant for messages, whose cells lie side by side.
     pub(super) fn joined(&self, offset: usize, count: usize) -> Option<&[u8]> {
         let end = offset.checked_add(count)?;
         let [first, second] =
@@ -129,7 +131,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
         self.batch.release();
     }
 
-    /// Releases the batch's first `count` blocks, and keeps the others.
+    /// Releases the batch's first `count` blocks, and keeps the other blocks.
     ///
     /// Example: [`Batch::release_front`](crate::Batch::release_front).
     ///
@@ -139,9 +141,9 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
         self.batch.release_front(count);
     }
 
-    /// Handles all blocks, and releases those for which `handle` returned.
+    /// Handles all blocks, and releases the blocks for which `handle` returned.
     pub(super) fn handle(self, handle: &mut impl FnMut(&[u8], At)) -> u64 {
-        /// Releases the handled blocks, also if a panic drops it.
+        /// Releases the handled blocks when it is dropped, even by a panic.
         struct Handled<'c, A: lease::Access, C: lease::Delivery>(BlockBatch<'c, A, C>, usize);
         impl<A: lease::Access, C: lease::Delivery> Drop for Handled<'_, A, C> {
             fn drop(&mut self) {
@@ -163,7 +165,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
 
 impl<A: lease::Access> BlockBatch<'_, A, SeatedWorker> {
     /// Returns the positions of the batch's blocks that may have been lent before, to a worker that
-    /// died or left without a release. If the pool writes, each of them may be half-written.
+    /// died or left without a release. If the pool writes, each of these blocks may be
+    /// half-written.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -207,8 +210,8 @@ impl<C: BeginsAgain> BlockBatch<'_, Writing, C> {
 }
 
 impl<C: lease::Delivery> BlockBatch<'_, Writing, C> {
-    /// Returns the block at `offset` from the batch's first one, to change it; `None`: the batch
-    /// has none there.
+    /// Returns the block at `offset` from the batch's first block, to change it, or `None` if the
+    /// batch has no block there.
     ///
     /// Example: [`BlockBatch`].
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut [u8]> {

@@ -1,8 +1,8 @@
-//! Handles over blocks: events of a segment whose size is known at run time only.
+//! Handles over blocks. A block is an event of a segment whose size is known only at run time.
 //!
-//! A block is a number of bytes at a distance that the segment's head says. The protocol is that of
-//! every ring: these handles have a producer or a consumer inside, of events without a size, and
-//! lend the bytes at the addresses of the events.
+//! The segment's head says how many bytes a block has, and at which distance the blocks lie. The
+//! protocol is the same as for every ring. Each of these handles contains a producer or a consumer
+//! of events without a size, and lends the bytes at the addresses of these events.
 //!
 //! Invariants
 //! - I1: a position that is lent or claimed is a block that is lent or claimed (raw_blocks::I1).
@@ -25,22 +25,22 @@ use crate::ring::events::At;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::Strided;
 
-/// Number of bytes after which a loop releases the blocks that it has handled.
+/// Number of handled bytes after which a loop releases the handled blocks.
 const RELEASE_BYTES: usize = 1 << 16;
 
-/// The handle with which a process publishes blocks. If `S` is [`Apart`](crate::Apart), it is one
-/// of several.
+/// The handle with which a process publishes blocks. If `S` is [`Apart`](crate::Apart), the ring
+/// has several such handles.
 pub struct BlockProducer<S: sharing::Sharing = Single> {
     tx: Producer<BlockStart, InSegment<Strided>, S>,
     size: usize,
 }
 
 impl<S: sharing::Sharing> BlockProducer<S> {
-    /// Makes the handle from the producer's own.
+    /// Makes the handle from the handle of the inner producer.
     ///
     /// # Safety
-    /// Each slot of the ring has a block of `size` bytes, which any bytes are a valid value of, and
-    /// every process treats the blocks as the protocol says.
+    /// Each slot of the ring has a block of `size` bytes. Any bytes form a valid value of a block.
+    /// Every process treats the blocks as the protocol says.
     #[doc(hidden)]
     pub unsafe fn over(tx: Producer<BlockStart, InSegment<Strided>, S>, size: usize) -> Self {
         BlockProducer { tx, size }
@@ -58,8 +58,8 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     }
 
     /// Fills the next block in place and publishes it. Returns its position. Waits while the ring
-    /// is full. The block holds the bytes of an earlier one, or zeros. If `fill` panics, nothing is
-    /// published.
+    /// is full. Before `fill` runs, the block holds the bytes of an earlier block, or zeros. If
+    /// `fill` panics, nothing is published.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -156,7 +156,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     }
 
     /// Returns the number of blocks that could be claimed at this moment. Other processes may
-    /// change it at any time.
+    /// change that number at any time.
     ///
     /// Example: [`BlockClaim`].
     pub fn remaining(&mut self) -> usize {
@@ -178,7 +178,8 @@ impl<S: sharing::Sharing> fmt::Debug for BlockProducer<S> {
     }
 }
 
-/// Consecutive claimed blocks. Dropped unpublished, they are given up, and no stage sees them.
+/// Consecutive claimed blocks. If the claim is dropped without a publication, the blocks are given
+/// up, and no stage sees them.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -220,7 +221,8 @@ impl<S: sharing::Sharing> BlockClaim<'_, S> {
         self.slots.first_seq()
     }
 
-    /// Returns the block at `offset` from the claim's first one; `None`: the claim has none there.
+    /// Returns the block at `offset` from the claim's first block, or `None` if the claim has no
+    /// block there.
     ///
     /// Example: [`BlockClaim`].
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut [u8]> {
@@ -237,7 +239,7 @@ impl<S: sharing::Sharing> BlockClaim<'_, S> {
         self.view.stretches(self.first_seq(), self.len())
     }
 
-    /// Publishes all blocks of the claim at once. Returns the first one's position.
+    /// Publishes all blocks of the claim at once. Returns the first block's position.
     ///
     /// Example: [`BlockClaim`].
     pub fn publish(self) -> u64 {
@@ -270,7 +272,7 @@ pub struct BlockConsumer<A: lease::Access, C: lease::Delivery> {
 }
 
 impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
-    /// Makes the handle from the consumer's own.
+    /// Makes the handle from the handle of the inner consumer.
     ///
     /// # Safety
     /// As for [`BlockProducer::over`].
@@ -297,7 +299,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
         self.rx.next_seq()
     }
 
-    /// Lends at least one block and at most `max`. Waits while none is available.
+    /// Lends at least one block and at most `max` blocks. Waits while no block is available.
     ///
     /// Example: [`BlockBatch`].
     ///
@@ -335,7 +337,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     }
 
     /// Handles and releases up to `max` available blocks. Returns their number. Releases exactly
-    /// the blocks for which `handle` returned, also if it panics.
+    /// the blocks for which `handle` returned, even if `handle` panics.
     ///
     /// Example: [`BlockClaim`].
     ///
@@ -360,10 +362,11 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
         }
     }
 
-    /// Returns whether no block follows the last batch, which was released. A shard passes over the
-    /// blocks of other shards there, and releases them.
+    /// Returns whether no block follows the last batch, which was released. If other shards' blocks
+    /// follow, a shard passes over these blocks, and releases them.
     fn is_exhausted(&mut self) -> bool {
-        // A batch ends at a tombstone of one of several producers, and blocks may follow it.
+        // If the ring has several producers, a batch ends at a tombstone, and blocks may follow the
+        // tombstone.
         let may_follow = self.rx.state().control().plan.many_producers;
         let position = self.rx.position();
         let exhausted = !may_follow && position.is_exhausted(true);
@@ -374,7 +377,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     }
 
     /// Handles and releases every block until the stream's end. Returns the number of blocks.
-    /// Releases after 64 KiB of blocks at the latest, and where no block is left.
+    /// Releases the handled blocks after 64 KiB of blocks at the latest, and when no block is left.
     ///
     /// Example: [`BlockProducer::publish`].
     ///

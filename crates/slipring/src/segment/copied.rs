@@ -1,10 +1,10 @@
-//! Reads copied words of a segment, for reports: no ring is made, and nothing is mapped.
+//! Reads copied words of a segment, for reports. It makes no ring, and maps no memory.
 //!
-//! The words of a running segment are copied one after the other while processes change them, and a
-//! damaged process may have stored anything.
+//! The words of a running segment are copied one after the other while processes change them, so
+//! the copies may not fit together. A damaged process may also have stored anything.
 //!
 //! Invariants
-//! - I1: each function returns for all words, and trusts none of them as an index or a length.
+//! - I1: each function returns whatever the words are, and trusts no word as an index or a length.
 //! - I2: no process sees that its words were copied.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::ring::words::{IDLE, MAX_CLAIM_SEATS, PoolWord, SeatedClaim, bound_ahe
 use crate::wait::queue_state::QueueState;
 
 /// Returns the number of slots that the stamp `word` publishes or gives up at the position `seq`,
-/// in a ring of `capacity` slots; `None`: none.
+/// in a ring of `capacity` slots; `None` if the stamp does neither at this position.
 pub fn run_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
     match stamp::read(word, seq, capacity.trailing_zeros()) {
         Stamp::Live(len) | Stamp::Tombstone(len) => Some(len),
@@ -33,20 +33,21 @@ pub struct RecordedClaim {
     pub number: u64,
     /// First claimed position.
     pub seq: u64,
-    /// Position behind the last claimed one.
+    /// Position after the last claimed position.
     pub end: u64,
 }
 
-/// Returns whether a seat has made this claim and has neither published it nor given it up, by the
-/// stamp `word` of the claim's first position and by the claim word, in a ring of `capacity` slots.
+/// Returns whether a seat has made this claim and has neither published it nor given it up. The
+/// answer follows from the stamp `word` of the claim's first position and from the claim word, in a
+/// ring of `capacity` slots.
 pub fn is_claimed(claim: RecordedClaim, word: u64, claim_word: u64, capacity: u64) -> bool {
     let RecordedClaim { number, seq, end } = claim;
     let (number, shift) = (number & (MAX_CLAIM_SEATS as u64 - 1), capacity.trailing_zeros());
     claims::is_open(SeatedClaim(claim_word), word, &(seq..end), number, shift)
 }
 
-/// Returns the position of the bound `word` of a tap's member, which is near `lower_bound`; `None`:
-/// the seat holds back no event.
+/// Returns the position of the bound `word` of a tap's member, which is near `lower_bound`, or
+/// `None` if the seat holds back no event.
 pub fn bound_at(word: u64, lower_bound: u64) -> Option<u64> {
     let seq = lower_bound.wrapping_add(bound_ahead(word, lower_bound) as u64);
     (word & IDLE == 0).then_some(seq)
@@ -55,22 +56,22 @@ pub fn bound_at(word: u64, lower_bound: u64) -> Option<u64> {
 /// The line that holds the claim word of several producers.
 pub const CLAIM_WORD_LINE: usize = CLAIM_LINE;
 
-/// The lines that hold the sentinel of several producers, and the cursor of a single one.
+/// The lines that hold the sentinel of several producers, and the cursor of a single producer.
 pub const PRODUCER_LINES: [usize; 2] = [SENTINEL_LINE, CURSOR_LINE];
 
-/// The positions of a pool, as its lines say them.
+/// The positions of a pool, as the pool's lines state them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolPositions {
     /// The position before which the pool has released all events.
     pub released: u64,
     /// The position before which workers have taken all events.
     pub taken: u64,
-    /// The end of the run that contains `taken`, or `taken`: a position where a run begins.
+    /// A position where a run begins: the end of the run that contains `taken`, or `taken` itself.
     pub boundary: u64,
 }
 
-/// Returns what the words of a pool's lines say, in the order of the lines. `None`: there are too
-/// few lines.
+/// Returns the positions that the words of a pool's lines state, or `None` if there are too few
+/// lines. `words` has the order of the lines.
 pub fn pool_positions(words: &[u64]) -> Option<PoolPositions> {
     let (&claim, rest) = words.split_first()?;
     let (&landmark, bounds) = rest.split_last()?;
@@ -91,17 +92,17 @@ pub fn sleepers(word: u64) -> u32 {
     QueueState::sleepers(word)
 }
 
-/// The status of a ring, as its words say it.
+/// The status of a ring, as the ring's words state it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopiedStatus {
     /// Whether the ring runs, or how it ended.
     pub ending: Ending,
-    /// The position after the last event; `None`: the ring is not closed.
+    /// The position after the last event; `None` if the ring is not closed.
     pub last: Option<u64>,
 }
 
-/// Returns what the first two words of a status say: the bits, and the position after the last
-/// event.
+/// Returns the status that the first two words of a ring's status state. These words are the bits,
+/// and the position after the last event.
 pub fn status(bits: u32, last: u64) -> CopiedStatus {
     let ending = Ending::copied(bits);
     CopiedStatus { ending, last: Ending::has_last(bits).then_some(last) }
@@ -110,15 +111,17 @@ pub fn status(bits: u32, last: u64) -> CopiedStatus {
 /// A failure that a segment's record holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedFailure {
-    /// Index of the party that failed: a stage, or one after the last stage: the producers.
+    /// Index of the party that failed. The index of the producers follows the index of the last
+    /// stage.
     pub party: usize,
-    /// Position of the event at fault; `None`: no event was at fault.
+    /// Position of the event at fault; `None` if no event was at fault.
     pub seq: Option<u64>,
     /// The message, as the failed process stored it. It may hold any characters.
     pub text: String,
 }
 
-/// Returns the failure in the words of a segment's failure record. `None`: none is written.
+/// Returns the failure in the words of a segment's failure record, or `None` if no failure is
+/// written.
 pub fn failure(words: &[u64]) -> Option<CopiedFailure> {
     let (party, seq, text) = FailureRecord::copied(words)?;
     Some(CopiedFailure { party, seq, text })
@@ -126,18 +129,18 @@ pub fn failure(words: &[u64]) -> Option<CopiedFailure> {
 
 /// Counts of all handles that a party has had, since the segment was made.
 ///
-/// A handle flushes its counts to the segment from time to time: when a wait lasts, after 1,024
-/// batches, and when it is dropped. So the counts are a little old, and a wait's time is counted
-/// after the wait. Counts that a process had not flushed when it was killed are missing.
+/// A handle flushes its counts to the segment when a wait takes long, after 1,024 batches, and when
+/// the handle is dropped. So the counts are a little old, and a wait's time is counted only after
+/// the wait. Counts that a process had not flushed when it was killed are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Number of events handled; of the producers: published.
+    /// Number of events handled; for the producers, number of events published.
     pub events: u64,
-    /// Number of batches; of a pool: chunks; of the producers: publications.
+    /// Number of batches; for a pool, number of chunks; for the producers, number of publications.
     pub batches: u64,
-    /// Number of slots that the stage passed over, because their claim was never published; of the
-    /// producers: slots of claims that were given up.
+    /// Number of slots that the stage passed over, because their claim was never published; for the
+    /// producers, number of slots whose claim was given up.
     pub tombstones: u64,
     /// Number of events that the stage skipped.
     pub skipped: u64,
@@ -149,12 +152,13 @@ pub struct Counts {
     pub waits: u64,
     /// Number of times that a waiting handle slept.
     pub wakes: u64,
-    /// Time waited for each stage, in the order of the stages, and then for the producers.
+    /// Time that the party waited for each stage, in the order of the stages, and then for the
+    /// producers.
     pub waited: Vec<Duration>,
 }
 
-/// Returns the counts of the party with the index `party`, of `parties` parties, from the words of
-/// all counters. Missing words count as zero.
+/// Returns the counts of the party with the index `party`, from the words of the counters of all
+/// `parties` parties. Missing words count as zero.
 pub fn counts(words: &[u64], parties: usize, party: usize) -> Counts {
     let own = CounterWords::party_at(party);
     let word = |at: Option<usize>| at.and_then(|at| words.get(at)).copied().unwrap_or(0);

@@ -1,15 +1,18 @@
-//! Handles that copy events out of a segment, whose other processes need not be trusted.
+//! Handles that copy events out of a segment. The user need not trust the segment's other
+//! processes.
 //!
-//! A handle of this module is one of `consumer` over [`AtomicBytes`] events: it finds events and
-//! releases them by the same code, and lends none. The user gets copies.
+//! A handle of this module contains a handle of the module `consumer`, whose events are
+//! [`AtomicBytes`]. It finds and releases events by the code of that handle, but lends no event.
+//! The user gets copies.
 //!
 //! Invariants
-//! - I1: bytes of an event are accessed through `&AtomicBytes` only, so no other process can make
+//! - I1: bytes of an event are accessed only through `&AtomicBytes`, so no other process can make
 //!   an access undefined. The other words of a segment are atomic.
 //! - I2: the `read` events from the inner handle's next event on were found by its last call, were
 //!   copied, and are not released.
 //! - I3: a call that does not wait takes a number of steps that the ring's capacity and its number
-//!   of seats bound. A call with a deadline ends by it. Both hold whatever other processes store.
+//!   of seats bound. A call with a deadline ends by its deadline. Both hold whatever other
+//!   processes store.
 
 use std::fmt;
 use std::time::Instant;
@@ -25,21 +28,22 @@ use crate::processes::markers::Succeeds;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::Interleaved;
 
-/// A handle of a stage that gets copies of the stage's events. Other processes cannot make its
-/// calls undefined, whatever they store.
+/// A handle of a stage that gets copies of the stage's events. Whatever other processes store, they
+/// cannot cause undefined behaviour in its calls.
 ///
 /// - [`next`](CopyingConsumer::next) returns a copy of one event and the event's position;
 ///   [`read_batch`](CopyingConsumer::read_batch) copies several events to a slice.
-/// - The events of a call are released by the next call, or by
-///   [`release`](CopyingConsumer::release). Until then no honest producer overwrites them. If the
-///   handle is dropped before, or its process dies, they are delivered again, to the next handle
+/// - The next call, or [`release`](CopyingConsumer::release), releases the events of a call. Until
+///   then, no honest producer overwrites these events. If the handle is dropped before that, or its
+///   process dies, the events are delivered again, to the next handle
 ///   ([`redelivered`](CopyingConsumer::redelivered)).
 /// - A stage that writes stores changed copies back
 ///   ([`write_back`](CopyingConsumer::write_back)).
 ///
 /// # Cost
-/// One load for eight bytes of an event, and one store. A release of one event costs as much as one
-/// of many, so [`read_batch`](CopyingConsumer::read_batch) is cheaper for small events.
+/// One load for each eight bytes of an event, and one store for the release. To release one event
+/// costs as much as to release many, so [`read_batch`](CopyingConsumer::read_batch) is cheaper for
+/// small events.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -60,12 +64,12 @@ use crate::ring::slots::Interleaved;
 /// ```
 pub struct CopyingConsumer<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> {
     inner: Consumer<AtomicBytes<E>, A, C, InSegment<Interleaved>>,
-    /// Number of events that were copied out and not released (I2).
+    /// Number of events that were copied out and are not released yet (I2).
     read: u64,
 }
 
 impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A, C> {
-    /// Makes the handle from one that has not lent an event yet.
+    /// Makes the handle from an inner handle that has not lent an event yet.
     #[doc(hidden)]
     pub fn over(inner: Consumer<AtomicBytes<E>, A, C, InSegment<Interleaved>>) -> Self {
         CopyingConsumer { inner, read: 0 }
@@ -149,9 +153,10 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
         Ok(event)
     }
 
-    /// Copies at least one event to `events`, and as many as are available and fit. Returns the
-    /// position of the first event, and the number of events. Waits while no event is available. If
-    /// `events` is empty, returns at once. First releases the events of the last call.
+    /// Copies at least one event to `events`, and otherwise as many as are available and fit.
+    /// Returns the position of the first event, and the number of events. Waits while no event is
+    /// available. If `events` is empty, returns at once. First releases the events of the last
+    /// call.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -213,7 +218,8 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     }
 
     /// Releases the events of the last call to the next stages, or gives their slots back to the
-    /// producers. Does nothing if the last call returned no event, or if they are released.
+    /// producers. Does nothing if the last call returned no event, or if its events are released
+    /// already.
     ///
     /// Costs as much as [`Batch::release`](crate::Batch::release).
     ///
@@ -227,14 +233,15 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     }
 }
 
-/// Returns a copy of the first event of a batch that has one, and its position.
+/// Returns a copy of a batch's first event, and the event's position. The batch is not empty.
 fn first<E: PlainBytes, A: sealed::Access, C: sealed::Delivery>(
     batch: &Batch<'_, AtomicBytes<E>, A, C, InSegment<Interleaved>>,
 ) -> (E, u64) {
     (batch[0].load(), batch.first_seq())
 }
 
-/// Copies a batch to as many `events`. Returns the position of the first one, and their number.
+/// Copies a batch to `events`, which has the batch's length. Returns the position of the first
+/// event, and the number of events.
 fn copy<E: PlainBytes, A: sealed::Access, C: sealed::Delivery>(
     batch: &Batch<'_, AtomicBytes<E>, A, C, InSegment<Interleaved>>,
     events: &mut [E],
@@ -270,8 +277,8 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Reading, C> {
 }
 
 impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Writing, C> {
-    /// Stores a copy of `event` over the event at `seq`, which must be one of the last call's and
-    /// not released. Returns whether it is; if not, nothing is stored.
+    /// Stores a copy of `event` over the event at `seq`, if the last call returned that event and
+    /// it is not released. Returns whether it was stored.
     ///
     /// A handle that is dropped or dies between the call and the release may leave the event
     /// half-written; see [`redelivered`](CopyingConsumer::redelivered).
@@ -303,8 +310,8 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Writing, C> {
         found.map(|lent| lent.store(event)).is_some()
     }
 
-    /// Calls `f` with a copy of each event and the event's position, until the stream ends. Stores
-    /// the copy back, and releases the event, after `f` has returned. Returns the number of events.
+    /// Calls `f` with a copy of each event and the event's position, until the stream ends. After
+    /// `f` has returned, stores the copy back and releases the event. Returns the number of events.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {

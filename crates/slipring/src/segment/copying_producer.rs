@@ -1,14 +1,15 @@
-//! Producers that copy events into a segment, whose other processes need not be trusted.
+//! Producers that copy events into a segment. The user need not trust the segment's other
+//! processes.
 //!
-//! A producer of this module is one of `producer` over [`AtomicBytes`] events. It claims, publishes
-//! and waits by the same code. It lends no slot: it copies the user's value between claim and
-//! publication, where no code of the user runs.
+//! A producer of this module contains a producer of the module `producer`, whose events are
+//! [`AtomicBytes`]. It claims, publishes and waits by the code of that producer. It lends no slot:
+//! between claim and publication it copies the user's value, and runs no code of the user.
 //!
 //! Invariants
-//! - I1: bytes of an event are accessed through `&AtomicBytes` only.
+//! - I1: bytes of an event are accessed only through `&AtomicBytes`.
 //! - I2: no call returns with a claim that is neither published nor given up.
 //! - I3: a call that does not wait takes a bounded number of steps, and a call with a deadline ends
-//!   by it, whatever other processes store.
+//!   by its deadline. Both hold whatever other processes store.
 
 use std::fmt;
 use std::time::Instant;
@@ -20,13 +21,13 @@ use crate::processes::producer::Apart;
 use crate::producer::{Producer, Single, sealed};
 use crate::ring::slots::Interleaved;
 
-/// A producer of a segment that publishes copies of values. Other processes cannot make its calls
-/// undefined, whatever they store.
+/// A producer of a segment that publishes copies of values. Whatever other processes store, they
+/// cannot cause undefined behaviour in its calls.
 ///
 /// Dropping the last producer closes the ring.
 ///
 /// # Cost
-/// A claim, one store for eight bytes of an event, and a publication; see
+/// A claim, one store for each eight bytes of an event, and a publication; see
 /// [`Producer`](crate::Producer).
 ///
 /// ```
@@ -46,7 +47,7 @@ pub struct CopyingProducer<E: PlainBytes, S: sealed::Sharing = Single> {
 }
 
 impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
-    /// Makes the handle from the producer's own.
+    /// Makes the handle from the handle of the inner producer.
     #[doc(hidden)]
     pub fn over(inner: Producer<AtomicBytes<E>, InSegment<Interleaved>, S>) -> Self {
         CopyingProducer { inner }
@@ -103,8 +104,8 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
         self.publish_batch_by(deadline, std::slice::from_ref(event))
     }
 
-    /// Publishes copies of all `events` at once, which become visible together. Returns the
-    /// position of the first one. Waits until the ring has room for all of them.
+    /// Publishes copies of all `events` at once, so that they become visible together. Returns the
+    /// position of the first event. Waits until the ring has room for all of them.
     ///
     /// Example: [`CopyingProducer`].
     ///
@@ -181,7 +182,7 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
         self.inner.capacity()
     }
 
-    /// Closes this handle, as a drop does; see [`Producer::close`](crate::Producer::close).
+    /// Closes this handle, as dropping it does; see [`Producer::close`](crate::Producer::close).
     ///
     /// Example: [`CopyingConsumer`](super::CopyingConsumer).
     pub fn close(self) {

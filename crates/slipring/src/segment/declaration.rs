@@ -19,7 +19,7 @@ pub enum StageDelivery {
     /// One handle sees all events.
     #[default]
     Each,
-    /// Each event goes to one of so many workers.
+    /// Each event goes to one of this number of workers.
     Pool(usize),
     /// Each event goes to the shard that its key selects.
     Shards {
@@ -30,7 +30,7 @@ pub enum StageDelivery {
         /// Length of the key, in bytes.
         key_length: usize,
     },
-    /// So many readers may join and leave.
+    /// Up to this number of readers at a time may join and leave.
     Tap(usize),
 }
 
@@ -45,7 +45,8 @@ pub struct StageDeclaration {
     pub delivery: StageDelivery,
     /// Indices of the stages that this stage follows.
     pub after: Vec<usize>,
-    /// The fate of the parties that wait for the stage when its process dies; unused for a tap.
+    /// What happens to the parties that wait for the stage when the stage's process dies; unused
+    /// for a tap.
     pub on_death: OnDeath,
 }
 
@@ -56,11 +57,11 @@ pub struct Declaration {
     pub capacity: usize,
     /// Position of the first event.
     pub start: u64,
-    /// The stages, each behind the stages of its `after`.
+    /// The stages. Each stage comes after the stages of its `after`.
     pub stages: Vec<StageDeclaration>,
     /// Number of producers that the ring has room for, at least 1.
     pub producers: usize,
-    /// The fate of the stages when a producer's process dies.
+    /// What happens to the stages when a producer's process dies.
     pub producer_on_death: OnDeath,
 }
 
@@ -84,7 +85,7 @@ pub struct Needs {
     pub lines: usize,
     /// Lines of wait queues.
     pub queues: usize,
-    /// Lines of seats: those of the stages, and then those of the producers.
+    /// Lines of seats: first the seats of the stages, then the seats of the producers.
     pub seats: usize,
     /// Lines of counters, one for each party.
     pub counters: usize,
@@ -96,7 +97,7 @@ pub struct Needs {
     pub cells: usize,
     /// Number of sharded stages, each with a shard id of four bytes per slot.
     pub shard_ids: usize,
-    /// Size of a slot, in bytes; 0: the segment's head says it.
+    /// Size of a slot, in bytes, or 0 if the segment's head states the size.
     pub slot: usize,
     /// The place of each stage.
     pub stages: Vec<StagePlace>,
@@ -155,9 +156,10 @@ impl Declaration {
         Ok(plan)
     }
 
-    /// Makes the world of the ring, as `participant` sees it. The ring has so many `queues`.
+    /// Makes the world of the ring, as `participant` sees it. `queues` is the number of the ring's
+    /// queues.
     pub(super) fn processes(&self, participant: &Participant, queues: usize) -> Processes {
-        // No party waits for a dead member of a tap, so none is told.
+        // No party waits for a dead member of a tap, so no call reports such a death.
         let on_death = self.stages.iter().map(|stage| match stage.delivery {
             StageDelivery::Tap(_) => OnDeath::Wait,
             _ => stage.on_death,
@@ -199,8 +201,8 @@ impl Declaration {
         Ok(Needs { slot, ..needs })
     }
 
-    /// Returns how much memory the ring needs for blocks of `size` bytes, beside the blocks and
-    /// their stamps.
+    /// Returns how much memory the ring needs for blocks of `size` bytes, in addition to the blocks
+    /// and their stamps.
     ///
     /// # Errors
     /// Returns why no ring can be made from this declaration.

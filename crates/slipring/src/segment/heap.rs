@@ -1,5 +1,5 @@
-//! The memory of a segment, on the heap: for models of several processes. The atomics of the model
-//! checker cannot lie in raw zeroed memory, so each area is made of values.
+//! Puts the memory of a segment on the heap, for models of several processes. The atomics of the
+//! model checker cannot lie in raw zeroed memory, so each area is made of values.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -100,7 +100,7 @@ impl HeapSegment {
     }
 
     /// Attaches a process, whose handles wait by `wait`. If no handle of any process parks, no
-    /// process notifies, and so none issues a fence.
+    /// process notifies, and so no process issues a fence.
     pub(crate) fn attach(
         &self,
         number: u32,
@@ -111,7 +111,7 @@ impl HeapSegment {
         let plan = self.declaration.plan_for(wait).expect("a sound declaration");
         let (wait, producer_wait) = (wait.clone(), wait.clone());
         // Producers of several processes fence each claim, or other processes issue a membarrier
-        // for them. A model of handles that never sleep has neither.
+        // for them. A model of handles that never sleep needs neither.
         let always_fences = wait.parks();
         let participant = Participant { number, proof, notice, always_fences, wait, producer_wait };
         // SAFETY: as in `new`; all rings of a model follow the protocol, and are made from one

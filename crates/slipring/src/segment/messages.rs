@@ -1,7 +1,8 @@
 //! Messages of any length over a segment's ring of cells.
 //!
-//! A message is a run of cells of 64 bytes: 8 bytes of header, then the message. Its cells lie side
-//! by side, so a message that does not fit in front of the ring's end begins at the first slot.
+//! A message is a run of cells of 64 bytes: 8 bytes of header, then the message. The cells of a
+//! message lie side by side, so a message that does not fit before the ring's end begins at the
+//! first slot.
 //!
 //! | bytes of the first cell | meaning |
 //! |---|---|
@@ -10,9 +11,9 @@
 //! | 8.. | the message |
 //!
 //! Invariants
-//! - I1: a message is one publication of at most `MAX_RUN` cells, so it is seen as a whole or not
-//!   at all. A stage releases whole messages only. So each handle begins at a message.
-//! - I2: a header is checked against the cells that are lent, whatever it says.
+//! - I1: a message is one publication of at most `MAX_RUN` cells, so a stage sees it as a whole or
+//!   not at all. A stage releases only whole messages, so each handle begins at a message.
+//! - I2: each header is checked against the lent cells before it is trusted.
 
 use std::fmt;
 use std::time::Instant;
@@ -32,11 +33,12 @@ use crate::ring::stamp::MAX_RUN;
 pub const CELL: usize = 64;
 /// Length of a message's header, in bytes.
 const HEADER: usize = 8;
-/// Length of padding, in its header.
+/// Value of the length field in the header of padding.
 const PADDING: u32 = u32::MAX;
-/// Length of the longest message in a ring that is large enough, in bytes: 2 MiB less the header.
+/// Length of the longest message in a ring that is large enough, in bytes: 2 MiB minus the header.
 pub const MAX_MESSAGE: usize = MAX_RUN as usize * CELL - HEADER;
-/// Number of claims that end behind the ring's end before a call that does not wait gives up.
+/// Number of failed claims after which a call that does not wait gives up. A claim fails if its
+/// cells would lie on both sides of the ring's end.
 const TRIES: usize = 8;
 
 /// Returns the number of cells of a message.
@@ -98,8 +100,8 @@ impl From<ClaimError> for MessageError {
     }
 }
 
-/// The handle with which a process publishes messages. If `S` is [`Apart`](crate::Apart), it is
-/// one of several.
+/// The handle with which a process publishes messages. If `S` is [`Apart`](crate::Apart), the ring
+/// has several such handles.
 pub struct MessageProducer<S: sharing::Sharing = Single> {
     tx: RawBlockProducer<S>,
 }
@@ -112,7 +114,7 @@ enum Patience {
 }
 
 impl<S: sharing::Sharing> MessageProducer<S> {
-    /// Makes the handle from that of the ring's cells.
+    /// Makes the handle from the handle of the ring's cells.
     ///
     /// # Panics
     /// The blocks are no cells.
@@ -132,7 +134,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     }
 
     /// Copies a message into the ring and publishes it, with a number that says its kind. Returns
-    /// its position: that of its first cell. Waits while there is no room.
+    /// the message's position, which is the position of its first cell. Waits while there is no
+    /// room.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -157,8 +160,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// [`MessageError::TooLong`]; the errors of [`Producer::claim_n`](crate::Producer::claim_n).
     ///
     /// # Cost
-    /// A claim of the message's cells, the copy, and a store. A message that does not fit in front
-    /// of the ring's end also uses up the cells up to there.
+    /// A claim of the message's cells, the copy, and a store. A message that does not fit before
+    /// the ring's end also uses up the cells up to that end.
     pub fn publish(&mut self, kind: u32, message: &[u8]) -> Result<u64, MessageError> {
         let mut claim = self.claim(message.len())?;
         claim.copy_from_slice(message);
@@ -194,7 +197,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
         Ok(claim.publish(kind))
     }
 
-    /// Claims room for a message of `len` bytes, to write it in place. Waits while there is none.
+    /// Claims room for a message of `len` bytes, to write the message in place. Waits while there
+    /// is no room.
     ///
     /// Example: [`MessageClaim`].
     ///
@@ -211,8 +215,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
         }
     }
 
-    /// Publishes the cells before the ring's end as padding, if they are fewer than `cells`, for a
-    /// producer that is alone, and so claims at the position that it knows.
+    /// Publishes the cells before the ring's end as padding, if these are fewer than `cells`. The
+    /// producer must be alone, so that it claims at the position that it knows.
     fn pad_to_end(&mut self, cells: usize, patience: Patience) -> Result<(), MessageError> {
         let at = self.tx.next_seq() as usize & (self.tx.capacity() - 1);
         let before_end = self.tx.capacity() - at;
@@ -241,8 +245,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
             if !S::MANY {
                 self.pad_to_end(cells, patience)?;
             }
-            // One of several producers claims where the last claim has ended, and only the cells
-            // before the ring's end, if they are fewer.
+            // One of several producers claims at the end of the last claim. If fewer than `cells`
+            // cells are left before the ring's end, it claims only these.
             self.claim_cells(cells, patience)?;
             if self.tx.claimed() == cells {
                 break;
@@ -257,8 +261,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     }
 }
 
-/// Room for a message, which dereferences to its bytes. They are those of earlier messages at
-/// first. Dropped unpublished, the room is given up.
+/// Room for a message, which dereferences to the message's bytes. At first these are bytes of
+/// earlier messages. If the claim is dropped without a publication, the room is given up.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -324,13 +328,14 @@ impl<S: sharing::Sharing> Drop for MessageClaim<'_, S> {
     }
 }
 
-/// A message that is lent.
+/// A lent message.
 ///
 /// Example: [`MessageProducer::publish`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message<'b> {
-    /// Position of the message: that of its first cell. Positions grow by the cells of a message.
+    /// Position of the message, which is the position of its first cell. From one message to the
+    /// next, positions grow by the message's number of cells.
     pub seq: u64,
     /// Number that the producer gave the message.
     pub kind: u32,
@@ -344,7 +349,7 @@ pub struct MessageConsumer<C: lease::Delivery> {
 }
 
 impl<C: lease::Delivery> MessageConsumer<C> {
-    /// Makes the handle from that of the ring's cells.
+    /// Makes the handle from the handle of the ring's cells.
     ///
     /// # Panics
     /// The blocks are no cells.
@@ -414,7 +419,7 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     }
 
     /// Handles and releases all available messages. Returns their number. Releases exactly the
-    /// messages for which `handle` returned, also if it panics.
+    /// messages for which `handle` returned, even if `handle` panics.
     ///
     /// Example: [`MessageProducer::publish`].
     ///
@@ -448,8 +453,8 @@ impl<C: lease::Delivery> MessageConsumer<C> {
 
 impl<C: Succeeds> MessageConsumer<C> {
     /// Returns the positions of messages that were lent before and come again, as
-    /// [`Consumer::redelivered`](crate::Consumer::redelivered) does. A message comes again if
-    /// [`Message::seq`] is one of them.
+    /// [`Consumer::redelivered`](crate::Consumer::redelivered) does. A message comes again if its
+    /// [`Message::seq`] is one of these positions.
     ///
     /// Example: [`Consumer::redelivered`](crate::Consumer::redelivered).
     pub fn redelivered(&self) -> SeqRange {
@@ -469,11 +474,12 @@ impl<S: sharing::Sharing> fmt::Debug for MessageProducer<S> {
     }
 }
 
-/// A run of cells: their number, and, if the run is a message and no padding, its kind and bytes.
+/// A run of cells: the number of cells and, if the run is a message and not padding, the message's
+/// kind and bytes.
 type RunOfCells<'b> = (usize, Option<(u32, &'b [u8])>);
 
-/// Returns the run at `offset` of a batch of cells. `None`: there is none, or its header
-/// contradicts the cells (I2).
+/// Returns the run at `offset` of a batch of cells. Returns `None` if there is no run, or if its
+/// header contradicts the cells (I2).
 fn at<'b, C: lease::Delivery>(
     batch: &'b BlockBatch<'_, Reading, C>,
     offset: usize,
@@ -492,8 +498,8 @@ fn at<'b, C: lease::Delivery>(
     Some((cells_of(len), Some((kind, &bytes[HEADER..HEADER + len]))))
 }
 
-/// Checks all headers of a batch (I2). Returns the number of cells, if one of them is a message's;
-/// `None`: the batch is padding alone.
+/// Checks all headers of a batch (I2). Returns the number of cells, or `None` if the batch contains
+/// only padding.
 fn checked<C: lease::Delivery>(
     batch: &BlockBatch<'_, Reading, C>,
 ) -> Result<Option<usize>, WaitError> {
@@ -506,8 +512,8 @@ fn checked<C: lease::Delivery>(
     Ok(messages.then_some(offset))
 }
 
-/// Messages lent together, in their order, at least one. Dropped without a release, they are lent
-/// again.
+/// Messages lent together, in their order, at least one. If the batch is dropped without a release,
+/// its messages are lent again.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -558,7 +564,7 @@ impl<C: lease::Delivery> MessageBatch<'_, C> {
 
     /// Handles all messages, and releases those for which `handle` returned.
     fn handle(self, handle: &mut impl FnMut(Message<'_>)) -> u64 {
-        /// Releases the handled cells, also if a panic drops it.
+        /// Releases the handled cells when it is dropped, even by a panic.
         struct Handled<'c, C: lease::Delivery>(BlockBatch<'c, Reading, C>, usize);
         impl<C: lease::Delivery> Drop for Handled<'_, C> {
             fn drop(&mut self) {

@@ -1,16 +1,16 @@
-//! Rings over memory that several processes map: the part of `slipring-shm` that knows the
-//! protocol.
+//! Rings over memory that several processes map. This module is the part of `slipring-shm` that
+//! knows the protocol.
 //!
-//! The module is not for users: it changes without notice, and `slipring-shm` asks for exactly this
-//! version of the crate. Users read the documentation of `slipring-shm`.
+//! The module is not meant for users. It changes without notice, and `slipring-shm` depends on
+//! exactly this version of the crate. Users read the documentation of `slipring-shm`.
 //!
 //! A *declaration* says what a ring looks like. The creator of a segment asks for its [`Needs`],
-//! lays out areas of these sizes, and has [`begin`] store the first words. Each process then makes
-//! a [`SegmentRing`] over the areas, and takes handles from it.
+//! lays out areas of these sizes, and calls [`begin`], which stores the first words. Each process
+//! then makes a [`SegmentRing`] over the areas, and takes handles from it.
 //!
 //! Invariants
 //! - I1: all processes of a segment make their rings from equal declarations, so that lines, queues
-//!   and seats mean the same to all.
+//!   and seats mean the same to all of them.
 //! - I2: a process makes the handle of a stage or producer only while it owns that party's seat.
 //! - I3: every area stays mapped, where it is, while its
 //!   [`Mapping`](crate::base::maybe_mapped::Mapping) lives. Each ring and each handle keeps the

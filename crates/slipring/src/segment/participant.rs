@@ -1,4 +1,4 @@
-//! How one process takes part in the ring of a segment.
+//! Describes how one process takes part in the ring of a segment.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::wait::Wait;
 /// How one process takes part in a ring.
 #[derive(Clone)]
 pub struct Participant {
-    /// The number of this process in the segment, from 1 on.
+    /// The number of this process in the segment, counted from 1.
     pub number: u32,
-    /// Says which other participants live.
+    /// The means to find out which other participants are alive.
     pub proof: Arc<dyn Proof>,
-    /// Longest time between two checks for deaths.
+    /// Longest time between two checks for dead processes.
     pub notice: Duration,
     /// Whether each notification executes a fence, because the system refused to register this
     /// process for the barriers of other processes.

@@ -1,9 +1,9 @@
-//! The places of blocks, and handles that lend their addresses by position.
+//! The places of blocks, and handles that lend the blocks' addresses by position.
 //!
 //! Invariants
-//! - I1: each position's block has `size` bytes from the address of the position's event on, which
-//!   belong to no other position of the same lap. So a position that is lent or claimed is a block
-//!   that is lent or claimed.
+//! - I1: each position's block has `size` bytes, which begin at the address of the position's
+//!   event, and belong to no other position of the same lap. So a position that is lent or claimed
+//!   is a block that is lent or claimed.
 
 use std::ptr::NonNull;
 use std::slice;
@@ -19,7 +19,7 @@ use crate::ring::events::straight;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::{Storage as _, Strided, View};
 
-/// Stands for the beginning of a block. A reference to it reaches no byte.
+/// Stands for the beginning of a block. A reference to a `BlockStart` gives access to no byte.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockStart(());
 
@@ -51,8 +51,8 @@ impl BlockView {
     }
 }
 
-/// Blocks that lie at one distance from each other, as an array library takes them: lent blocks are
-/// two stretches, the second of which begins at the ring's first slot and is often empty.
+/// Blocks at equal distances from each other, in the form that an array library takes. Lent blocks
+/// form two stretches. The second stretch begins at the ring's first slot, and is often empty.
 ///
 /// Example: [`BlockBatch::stretches`](super::BlockBatch::stretches).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +69,8 @@ pub struct Stretch {
     pub stride: usize,
 }
 
-/// A producer of blocks whose calls take and return positions, and lend addresses: without closures
-/// and lifetimes, as bindings for other languages need it.
+/// A producer of blocks whose calls take and return positions, and lend addresses. It uses no
+/// closures and lifetimes, so bindings for other languages can use it.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -123,8 +123,8 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
         Ok(first)
     }
 
-    /// Claims `len` consecutive blocks, and waits at most until `deadline`; `None`: as long as it
-    /// takes. Returns the first position.
+    /// Claims `len` consecutive blocks, and waits at most until `deadline`, or without a limit if
+    /// `deadline` is `None`. Returns the first position.
     ///
     /// Example: [`RawBlockProducer`].
     ///
@@ -140,7 +140,7 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
         Ok(first)
     }
 
-    /// Returns where the claimed blocks lie that are not published yet.
+    /// Returns where those claimed blocks lie that are not published yet.
     ///
     /// Example: [`RawBlockProducer`].
     pub fn stretches(&self) -> [Stretch; 2] {
@@ -160,8 +160,9 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
         Ok(())
     }
 
-    /// Returns the first claimed position that is not published yet, and the bytes of all blocks
-    /// from there on, if they lie side by side. For messages, whose cells do.
+    /// Returns the first claimed position that is not published yet, and the bytes of all claimed
+    /// blocks from that position on, if the blocks lie side by side. The function is meant for
+    /// messages, whose cells lie side by side.
     pub(super) fn joined_mut(&mut self) -> Option<(u64, &mut [u8])> {
         let (seq, len) = self.open?;
         let [first, second] = self.stretches();
@@ -182,22 +183,23 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
             .then(|| unsafe { slice::from_raw_parts(first.address.as_ptr(), len * self.view.size) })
     }
 
-    /// From now on, claims of one of several producers end at the ring's end at the latest.
+    /// Makes each later claim stop at the ring's end, if the ring has several producers.
     pub(super) fn stop_at_end(&mut self) {
         self.tx.stop_at_end();
     }
 
-    /// Number of the claimed blocks that are not published yet.
+    /// Returns the number of claimed blocks that are not published yet.
     pub(super) fn claimed(&self) -> usize {
         self.tx.claimed()
     }
 
-    /// The position of the next claim: exactly, if there is a single producer.
+    /// Returns the position of the next claim. The position is exact only if the ring has a single
+    /// producer.
     pub(super) fn next_seq(&self) -> u64 {
         self.tx.claim_seq()
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     pub(super) fn capacity(&self) -> usize {
         self.view.blocks.mask() as usize + 1
     }
@@ -211,7 +213,7 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     }
 }
 
-/// Returns what is left of `[first, first + len)` behind the position `seq`.
+/// Returns the part of `[first, first + len)` that lies behind the position `seq`.
 fn behind(first: u64, len: usize, seq: u64) -> Option<(u64, usize)> {
     let done = seq.wrapping_sub(first).wrapping_add(1) as usize;
     let left = len.checked_sub(done).filter(|&left| left != 0)?;
@@ -292,9 +294,9 @@ impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
 
 impl<A: lease::Access, C: Succeeds> RawBlockConsumer<A, C> {
     /// Returns the positions of blocks that were lent before and come again, as
-    /// [`Consumer::redelivered`](crate::Consumer::redelivered) does. Of a pool's worker: those of
-    /// the chunk in which [`RawBlockConsumer::available`] found blocks last. If the pool writes,
-    /// each of them may be half-written.
+    /// [`Consumer::redelivered`](crate::Consumer::redelivered) does. For a pool's worker, returns
+    /// only the positions in the chunk in which [`RawBlockConsumer::available`] found blocks last.
+    /// If the pool writes, each of these blocks may be half-written.
     ///
     /// Example: [`BlockBatch::redelivered`](super::BlockBatch::redelivered).
     pub fn redelivered(&self) -> SeqRange {

@@ -1,5 +1,5 @@
-//! A request that went through the ring of a segment, as the process that waits for the answer sees
-//! it.
+//! A request that a process has published in the ring of a segment, as seen by the process that
+//! waits for the answer.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct SegmentRequest {
 trait RequestRing: Send + Sync {
     fn control(&self) -> &Control;
     fn world(&self) -> &Processes;
-    /// Checks for deaths that hold up the event at `seq`, as a waiting producer does.
+    /// Checks for dead processes that hold up the event at `seq`, as a waiting producer does.
     fn watch(&self, seq: u64) -> Option<WaitError>;
 }
 
@@ -50,29 +50,30 @@ impl<E: Send + 'static, L: SegmentLayout> SegmentRing<E, L> {
 }
 
 impl SegmentRequest {
-    /// Returns why no stage of the ring answers the request any more: the ring has failed or was
-    /// halted, or it is closed and every stage has passed the request. `None`: a stage may answer.
+    /// Returns the reason why no stage of the ring will answer the request: the ring has failed or
+    /// was halted, or it is closed and every stage has passed the request. Returns `None` while a
+    /// stage may answer.
     pub fn ended(&self) -> Option<WaitError> {
         asked::ended(self.ring.control(), self.seq)
     }
 
-    /// Works as [`ended`](SegmentRequest::ended), but first looks for a dead process that holds the
-    /// request up. Returns its death where the segment tells of it, and fails the ring where the
-    /// segment was declared so.
+    /// Works as [`ended`](SegmentRequest::ended), but first checks for a dead process that holds
+    /// the request up. Depending on the segment's declaration, the call then returns the death as
+    /// an error, or fails the ring.
     pub fn check(&self) -> Option<WaitError> {
         let told = if self.ended().is_none() { self.ring.watch(self.seq) } else { None };
         self.ended().or(told)
     }
 
     /// Works as [`check`](SegmentRequest::check) if a notice has passed since the last such call,
-    /// and else as [`ended`](SegmentRequest::ended): for a loop that does not wait.
+    /// and otherwise as [`ended`](SegmentRequest::ended). A loop that does not wait calls `poll`.
     pub fn poll(&mut self) -> Option<WaitError> {
         let due = self.death_checks.is_due(self.ring.world().notice);
         if due { self.check() } else { self.ended() }
     }
 
-    /// Returns the longest time between two calls of [`check`](SegmentRequest::check) of a waiting
-    /// thread.
+    /// Returns the notice: the longest time that a waiting thread should let pass between two calls
+    /// of [`check`](SegmentRequest::check).
     pub fn notice(&self) -> Duration {
         self.ring.world().notice
     }

@@ -1,10 +1,10 @@
-//! The ring of a segment, as one process sees it, and its handles.
+//! The ring of a segment, as one process sees it, and the ring's handles.
 //!
 //! Invariants
 //! - I1: a ring lies over the areas of its own declaration (segment::I1), and its core keeps their
 //!   mapping (segment::I3).
-//! - I2: a process makes a handle only on a seat that it owns (segment::I2), unless the ring is one
-//!   of copies, where every access to an event is atomic.
+//! - I2: a process makes a handle only on a seat that it owns (segment::I2), unless the ring is a
+//!   ring of copies, in which every access to an event is atomic.
 
 use std::ops::Range;
 
@@ -49,9 +49,9 @@ pub struct SegmentRing<E, L: SegmentLayout = Interleaved> {
 
 impl<E: PlainBytes + 'static> SegmentRing<AtomicBytes<E>> {
     /// Makes the ring of one process whose handles copy events in and out. The ring's events are
-    /// [`AtomicBytes`], to which a `&` is sound whatever other processes store. Each
-    /// handle of the ring becomes a [`CopyingConsumer`](super::CopyingConsumer) or a
-    /// [`CopyingProducer`](super::CopyingProducer), and is used as nothing else.
+    /// [`AtomicBytes`], to which a `&` is sound whatever other processes store. Each handle of the
+    /// ring becomes a [`CopyingConsumer`](super::CopyingConsumer) or a
+    /// [`CopyingProducer`](super::CopyingProducer), and is used in no other way.
     ///
     /// # Errors
     /// Returns why no ring can be made from the declaration.
@@ -91,8 +91,8 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
     /// - The areas have the sizes that the declaration needs for events of type `E`, and `begin`
     ///   has stored their first words, with an equal declaration.
     /// - Every bit pattern is a valid `E`, no byte of an `E` is padding, and `E` needs no drop.
-    /// - The key of each sharded stage lies in an event, or block, of the areas, as the size says
-    ///   that the declaration's needs were computed for.
+    /// - The key of each sharded stage lies inside an event, or block, of the size for which the
+    ///   declaration's needs were computed.
     /// - As long as the areas are mapped, every process that can write to them follows the
     ///   protocol.
     pub unsafe fn over(
@@ -109,7 +109,7 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the ring of one process from a plan.
     ///
     /// # Safety
-    /// As for [`SegmentRing::over`]. The plan has the lines and queues of the declaration's.
+    /// As for [`SegmentRing::over`]. The plan has the same lines and queues as the declaration's plan.
     pub(super) unsafe fn planned(
         plan: Plan,
         declaration: &Declaration,
@@ -124,12 +124,13 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
         }
     }
 
-    /// Makes the ring of one process from a plan, and from what makes the partitioner of a sharded
-    /// stage.
+    /// Makes the ring of one process from a plan, and from a function that makes the partitioner of
+    /// a sharded stage.
     ///
-    /// # Safety The areas are those of the declaration, for events with size and alignment of `E`.
-    /// The plan has the lines and queues of the declaration's. Every access to an event is sound,
-    /// whatever other processes do.
+    /// # Safety
+    /// - The areas are those of the declaration, for events with the size and alignment of `E`.
+    /// - The plan has the same lines and queues as the declaration's plan.
+    /// - Every access to an event is sound, whatever other processes do.
     unsafe fn partitioned(
         plan: Plan,
         declaration: &Declaration,
@@ -194,14 +195,14 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         self.core.control.plan.seats()
     }
 
-    /// Settles what the dead participant `dead` left on one seat. The caller holds the proof of its
-    /// death, and settles all seats before it gives the participant's number free.
+    /// Cleans up what the dead participant `dead` left on one seat. The caller holds the proof of
+    /// the participant's death, and settles all seats before it frees the participant's number.
     pub fn settle_seat(&self, seat: usize, dead: u32) {
         recovery::settle_seat(&self.core, seat, dead);
     }
 
-    /// Notes on the seats of the participant `dead` that it is dead, as a process does before it
-    /// takes the lock that proves the death.
+    /// Notes on the seats of the participant `dead` that the participant is dead, as a process does
+    /// before it takes the lock that proves the death.
     #[cfg(test)]
     pub(crate) fn find_dead(&self, dead: u32, proof: &dyn crate::processes::deaths::Proof) {
         let proof = || proof.is_dead(dead).then(|| proof.pid(dead));
@@ -223,7 +224,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         self.core.control.status.is_over()
     }
 
-    /// Returns the last position of a ring that was closed, and was not halted and has not failed.
+    /// Returns the last position of a ring that was closed, if the ring was not halted and has not
+    /// failed.
     pub fn last_position(&self) -> Option<u64> {
         self.core.control.status.last_position()
     }
@@ -233,16 +235,17 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         self.core.report()
     }
 
-    /// Makes the producer's handle, which goes on where the producer before stopped.
+    /// Makes the producer's handle, which goes on where the previous producer stopped.
     ///
     /// # Safety
-    /// This process owns the producer's seat, and has no other producer's handle; or the ring is
-    /// one of copies ([`SegmentRing::over_copies`]), where a second handle loses events at worst.
+    /// This process owns the producer's seat, and has no other producer's handle; or the ring is a
+    /// ring of copies ([`SegmentRing::over_copies`]), in which a second handle at worst loses
+    /// events.
     pub unsafe fn producer(&self) -> SegmentProducer<E, L> {
         let control = &self.core.control;
         let next = recovery::first_unpublished(&self.core, recovery::boundary(&self.core));
         if control.plan.cursor {
-            // The producer before may have died between its stamps and its cursor.
+            // The previous producer may have died between its stamps and its cursor.
             twin!("cursor-behind-stamps": control.positions.move_cursor(next) => ());
             control.waits.notify(&control.plan.producer_notifies);
         }
@@ -254,8 +257,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of one of several producers, which owns the seat with the index `seat`.
     ///
     /// # Safety
-    /// This process owns the seat, which is one of the producers', and has no other handle of it;
-    /// or the ring is one of copies. The declaration has several producers.
+    /// This process owns the seat, which belongs to the producers, and has no other handle of the
+    /// seat; or the ring is a ring of copies. The declaration has several producers.
     pub unsafe fn shared_producer(&self, seat: usize) -> SegmentProducer<E, L, Apart> {
         let control = &self.core.control;
         let learned = control.learner(control.plan.producer_party());
@@ -267,8 +270,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a stage that reads.
     ///
     /// # Safety
-    /// This process owns the stage's seat, and has no other handle of the stage; or the ring is one
-    /// of copies, where events then come twice or not at all.
+    /// This process owns the stage's seat, and has no other handle of the stage; or the ring is a
+    /// ring of copies, in which events then come twice or not at all.
     pub unsafe fn reader(&self, stage: usize) -> SegmentConsumer<E, Reading, Seated, L> {
         self.consumer(stage)
     }
@@ -276,8 +279,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a stage that may write.
     ///
     /// # Safety
-    /// As for [`SegmentRing::reader`]. The stage was declared as one that writes, or the ring is
-    /// one of copies.
+    /// As for [`SegmentRing::reader`]. The stage was declared as a stage that writes, or the ring
+    /// is a ring of copies.
     pub unsafe fn writer(&self, stage: usize) -> SegmentConsumer<E, Writing, Seated, L> {
         self.consumer(stage)
     }
@@ -303,8 +306,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a worker that reads.
     ///
     /// # Safety
-    /// This process owns the seat with the index `seat`, which is one of the pool's, and has no
-    /// other handle of it; or the ring is one of copies.
+    /// This process owns the seat with the index `seat`, which belongs to the pool, and has no
+    /// other handle of the seat; or the ring is a ring of copies.
     pub unsafe fn pool_reader(
         &self,
         pool: usize,
@@ -316,8 +319,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a worker that may write.
     ///
     /// # Safety
-    /// As for [`SegmentRing::pool_reader`]. The pool was declared as one that writes, or the ring
-    /// is one of copies.
+    /// As for [`SegmentRing::pool_reader`]. The pool was declared as a pool that writes, or the
+    /// ring is a ring of copies.
     pub unsafe fn pool_writer(
         &self,
         pool: usize,
@@ -341,7 +344,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     ///
     /// # Safety
     /// This process owns the seat of the shard with the number `shard`, and has no other handle of
-    /// it; or the ring is one of copies.
+    /// the seat; or the ring is a ring of copies.
     pub unsafe fn shard_reader(
         &self,
         stage: usize,
@@ -353,8 +356,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of one shard of a stage that may write.
     ///
     /// # Safety
-    /// As for [`SegmentRing::shard_reader`]. The stage was declared as one that writes, or the ring
-    /// is one of copies.
+    /// As for [`SegmentRing::shard_reader`]. The stage was declared as a stage that writes, or the
+    /// ring is a ring of copies.
     pub unsafe fn shard_writer(
         &self,
         stage: usize,
