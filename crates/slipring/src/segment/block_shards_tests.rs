@@ -25,7 +25,7 @@ struct Blocks {
     size: usize,
 }
 
-/// A stage that writes, whose shards go by the bytes `key` of a block.
+/// Returns a stage that writes, and whose shards are selected by the bytes `key` of a block.
 fn shards(name: &str, shards: usize, key: &Range<usize>, after: &[usize]) -> StageDeclaration {
     let (key_offset, key_length) = (key.start, key.len());
     let delivery = StageDelivery::Shards { shards, key_offset, key_length };
@@ -100,7 +100,7 @@ impl Blocks {
     }
 }
 
-/// The bytes of block number `number`: all of them differ between neighbours.
+/// Fills in the bytes of block number `number`. Neighbouring blocks differ in all bytes.
 fn fill(block: &mut [u8], number: u64) {
     let bytes = block.iter_mut().enumerate();
     bytes.for_each(|(offset, byte)| *byte = (number.wrapping_mul(151) + offset as u64 * 7) as u8);
@@ -131,8 +131,9 @@ fn work(shard: &mut Shard, mut change: impl FnMut(&mut [u8])) -> Vec<u64> {
     }
 }
 
-/// Blocks of several sizes, in both layouts, with keys at the begin, in the middle, at the end, and
-/// over the whole block: each shard is lent the blocks of its keys, whole and in order.
+/// Tests blocks of several sizes, in both layouts, with keys at the beginning, in the middle, at
+/// the end, and over the whole block. Each shard is lent the blocks of its keys, whole and in
+/// order.
 #[test]
 fn each_shard_is_lent_the_blocks_of_its_keys() {
     let _watched = crate::watchdog::watched();
@@ -193,8 +194,9 @@ fn each_shard_is_lent_the_blocks_of_its_keys() {
     }
 }
 
-/// A shard that dies is followed by one that is lent the same blocks, and none of another shard.
-/// The second stage goes by what the first one leaves, also in blocks that a successor passes over.
+/// After a shard that dies, its successor is lent the same blocks, and no block of another shard.
+/// The second stage uses the keys that the first stage leaves, even in blocks that a successor
+/// passes over.
 #[test]
 fn a_dead_shard_is_followed() {
     let _watched = crate::watchdog::watched();
@@ -273,7 +275,7 @@ fn shards_of_several_processes_share_the_blocks() {
     }
 }
 
-/// By position: consecutive blocks of the shard are lent together.
+/// A raw shard lends consecutive blocks of the shard together, by position.
 #[test]
 fn a_raw_shard_goes_by_position() {
     let _watched = crate::watchdog::watched();
@@ -308,7 +310,7 @@ fn a_raw_shard_goes_by_position() {
     assert!(matches!(raw.available(8), Err(BatchError::Unavailable)));
 }
 
-/// A key that does not lie in the block is refused, for any size.
+/// A key that does not lie inside the block is refused, for any size.
 #[test]
 fn a_key_lies_in_the_block() {
     let of = |size: usize, key_offset: usize, key_length: usize| {
@@ -329,7 +331,7 @@ fn a_key_lies_in_the_block() {
     }
 }
 
-/// Whatever the words and the blocks of a segment hold: no call of a shard panics, leaves its
+/// Whatever the words and the blocks of a segment hold, no call of a shard panics, leaves its
 /// bounds or runs for ever.
 #[test]
 fn random_words_are_an_error_at_most() {
@@ -349,7 +351,7 @@ fn random_words_are_an_error_at_most() {
         for _ in 0..20 {
             for _ in 0..random.usize(1..words) {
                 let value = match random.u32(..3) {
-                    // Near to what is right.
+                    // A word close to a right one.
                     0 => random.u64(..12) << random.u32(..17),
                     _ => random.u64(..) >> random.u32(..64),
                 };

@@ -9,7 +9,7 @@ use crate::errors::WaitError;
 use crate::wait::Wait;
 
 /// Makes a ring of four blocks of 24 bytes, side by side or each behind its stamp. Two rings over
-/// one memory stand for two processes.
+/// the same memory stand for two processes.
 fn rings(inside: bool) -> [SegmentRing<BlockStart, Strided>; 2] {
     let (capacity, size) = (4, 24);
     let stages = vec![StageDeclaration { writes: true, ..stage("only", &[], OnDeath::Wait) }];

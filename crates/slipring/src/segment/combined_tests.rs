@@ -59,8 +59,8 @@ fn run_and_close(segment: &Segment, len: usize) {
     drop(tx);
 }
 
-/// A stage that waits in the middle of a run, which the stage before has released in part, takes
-/// its position for no end of a closing ring.
+/// A stage waits in the middle of a run that the previous stage has released in part. It does not
+/// mistake its position for the end of a closing ring.
 #[test]
 fn the_middle_of_a_run_is_no_end_behind_a_stage() {
     let _watched = crate::watchdog::watched();
@@ -80,7 +80,7 @@ fn the_middle_of_a_run_is_no_end_behind_a_stage() {
     assert_eq!(later.for_each(|_, _| ()).unwrap(), 3);
 }
 
-/// As above, for a stage behind a tap whose member has released a part of a run.
+/// The same for a stage behind a tap whose member has released a part of a run.
 #[test]
 fn the_middle_of_a_run_is_no_end_behind_a_tap() {
     let _watched = crate::watchdog::watched();
@@ -97,7 +97,7 @@ fn the_middle_of_a_run_is_no_end_behind_a_tap() {
     assert_eq!(writer.for_each(|_, _| ()).unwrap(), 3);
 }
 
-/// A pool behind a tap finds the end of a closing ring, also where the tap has no member.
+/// A pool behind a tap finds the end of a closing ring, even if the tap has no member.
 #[test]
 fn a_pool_behind_a_tap_finds_the_end() {
     let _watched = crate::watchdog::watched();
@@ -192,8 +192,8 @@ fn a_task_gives_up_the_claim_of_a_dead_producer() {
     }
 }
 
-/// A task that waits for room hears that the stage that it waits for has died, and a task that
-/// waits for an event hears of damage.
+/// If a task waits for room, its call returns that the awaited stage has died. If a task waits for
+/// an event, its call returns that the segment is damaged.
 #[test]
 fn a_task_hears_of_a_dead_stage_and_of_damage() {
     fn hears<T>(future: impl Future<Output = Result<T, WaitError>>) -> WaitError {
@@ -223,8 +223,8 @@ fn a_task_hears_of_a_dead_stage_and_of_damage() {
     tx.publish(|_| ()).unwrap();
 }
 
-/// A claim word that no producer stored is damage, also where a pool alone gates the producers, or
-/// the sentinel.
+/// A claim word that no producer stored counts as damage, even if only a pool, or the sentinel,
+/// gates the producers.
 #[test]
 fn a_false_claim_word_is_damage_before_a_pool() {
     let _watched = crate::watchdog::watched();
@@ -238,8 +238,8 @@ fn a_false_claim_word_is_damage_before_a_pool() {
     }
 }
 
-/// A false claim word within reach has a producer leave out positions. A stage, a pool and a reader
-/// of a tap that wait there say so, by calls of all kinds.
+/// A false claim word within reach makes a producer leave out positions. If a stage, a pool or a
+/// reader of a tap waits at such a position, its calls, of all kinds, return an error.
 #[test]
 fn a_false_claim_word_within_reach_is_damage_to_those_that_wait() {
     fn assert_damaged<T>(kind: usize, mut call: impl FnMut(bool) -> Result<T, BatchError>) {
@@ -287,7 +287,7 @@ fn a_false_claim_word_within_reach_is_damage_to_those_that_wait() {
     }
 }
 
-/// Random words in a ring with several producers, pools, taps and a stage behind them.
+/// Stores random words in a ring with several producers, pools, taps and a stage behind these.
 #[test]
 fn random_words_of_combined_rings_are_an_error_at_most() {
     let _watched = crate::watchdog::watched();
@@ -469,7 +469,7 @@ fn nothing_is_lost_in_combined_rings() {
                 }
                 producers.clear();
             }
-            // A number that no handle has.
+            // The new handle gets a number that no other handle has.
             let numbers = producers.iter().map(|it| it.0).chain(workers.iter().map(|it| it.0));
             let numbers = numbers.chain(members.iter().map(|it| it.0));
             let used: Vec<u32> = numbers.chain(reader.as_ref().map(|it| it.0)).collect();

@@ -1,5 +1,6 @@
-//! Tests of handles that copy events: beside handles that lend them, and beside a thread that
-//! stores any words at any time, as a hostile process could. Miri finds no data race in them.
+//! Tests of handles that copy events. Other handles lend events at the same time, and another
+//! thread stores any words at any time, as a hostile process could. Miri finds no data race in
+//! these tests.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -123,8 +124,8 @@ fn copies_and_leases_work_together() {
     }
 }
 
-/// Pools, shards, taps and several producers, all of which copy: each event comes once, and keys
-/// decide the shards as they do for handles that lend.
+/// Pools, shards, taps and several producers all copy. Each event comes once, and keys select the
+/// shards as they do for handles that lend.
 #[test]
 fn copies_pass_each_kind_of_stage() {
     let _watched = crate::watchdog::watched();
@@ -201,8 +202,8 @@ fn copies_pass_each_kind_of_stage() {
     });
 }
 
-/// An event that was returned and not released comes again: to the next handle, after a death, too,
-/// and to the same handle after a panic of the user's closure.
+/// An event that was returned and not released comes again. The next handle gets it, even after a
+/// death; after a panic of the user's closure, the same handle gets it.
 #[test]
 fn what_is_not_released_comes_again() {
     let _watched = crate::watchdog::watched();
@@ -282,8 +283,8 @@ fn a_batch_that_can_never_fit_is_refused() {
     assert!(matches!(tx.publish_by(soon(), &3), Err(ClaimError::TimedOut(_))));
 }
 
-/// A frontier that other processes store beyond what a single producer has published is damage. If
-/// the producer believed it, it would never wait again.
+/// A frontier that another process stores beyond the published position of a single producer counts
+/// as damage. If the producer believed it, the producer would never wait again.
 #[test]
 fn a_release_of_unpublished_events_is_damage() {
     let _watched = crate::watchdog::watched();
@@ -300,7 +301,8 @@ fn a_release_of_unpublished_events_is_damage() {
     assert!(matches!(tx.try_publish(&5), Err(ClaimError::Gated { .. })), "the gate still holds");
 }
 
-/// A range of redelivered events that is longer than the ring is damage, and not a loop's length.
+/// A range of redelivered events that is longer than the ring counts as damage, and no loop runs
+/// over it.
 #[test]
 fn a_false_range_of_redelivered_events_is_damage() {
     let _watched = crate::watchdog::watched();
@@ -330,7 +332,7 @@ impl Scribbler<'_> {
         Scribbler { segment, words, first: (0..words).map(word).collect(), random }
     }
 
-    /// Stores the words of the new segment, so that handles made from now on get further.
+    /// Stores the words of the new segment again, so that handles made after this call get further.
     fn heal(&self) {
         let memory: &Memory = self.segment.areas.mapping.downcast_ref().unwrap();
         for (at, &value) in self.first.iter().enumerate() {
@@ -366,7 +368,8 @@ impl Scribbler<'_> {
         // SAFETY: the word lies in the memory.
         let mut at = unsafe { memory.first.cast::<AtomicU64>().add(random.usize(..self.words)) };
         if random.u8(..3) == 0 {
-            // A line of positions, or a slot: 64 words each, as far as they go.
+            // One of the first 64 words of the area: of the lines of positions, the slots, the
+            // seats, or the cells.
             let area = [areas.lines, areas.stamps, areas.seats, areas.cells][random.usize(..4)];
             let first = (area.addr().get() - memory.first.addr().get()) / 8;
             let word = (first + random.usize(..64)).min(self.words - 1);
@@ -388,7 +391,7 @@ impl Scribbler<'_> {
             }
             _ => random.u64(..) >> random.u32(..64),
         };
-        // Else a graph that has failed once would refuse all later calls.
+        // Without this, a graph that has failed once would refuse all later calls.
         if random.u8(..32) == 0 {
             at = areas.status.cast();
         }
@@ -405,7 +408,7 @@ impl Scribbler<'_> {
     }
 }
 
-/// Calls all that a handle can do without waiting for ever.
+/// Makes all calls of a handle that do not wait for ever.
 macro_rules! read {
     ($handle:expr, $random:expr, $done:expr) => {{
         let (handle, random) = (&mut $handle, &mut $random);
@@ -437,8 +440,8 @@ fn write<S: crate::producer::sealed::Sharing>(
     done.fetch_add(u64::from(published), Relaxed);
 }
 
-/// All kinds of handles that copy work while another thread stores any words. Each call ends, and
-/// is an error or a wrong event at most.
+/// All kinds of copying handles work while another thread stores any words. Each call ends, and at
+/// worst returns an error or a wrong event.
 #[test]
 fn words_that_change_under_the_hands_are_an_error_at_most() {
     let _watched = crate::watchdog::watched();
@@ -459,7 +462,7 @@ fn words_that_change_under_the_hands_are_an_error_at_most() {
         let mut scribbler = Scribbler::new(segment, seed);
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                // Slow at times, so that handles get further.
+                // In some rounds, the pause is long, so that handles get further.
                 let pause = Duration::from_micros([0, 0, 20, 100][seed as usize / 2 % 4]);
                 while !stop.load(Relaxed) {
                     scribbler.scribble();

@@ -1,5 +1,6 @@
-//! A segment on the heap, so that Miri can run the tests, and processes that are rings over it. A
-//! process is killed by a word that the proof of its death reads; its handles stay as they were.
+//! A segment on the heap, so that Miri can run the tests, and rings over the segment that stand for
+//! processes. A test kills a process by a word that the proof of its death reads; the process's
+//! handles stay as they were.
 
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -29,7 +30,7 @@ impl Drop for Memory {
     }
 }
 
-/// Says that the participants in a set are dead. As a lock, a proof has one holder, and a
+/// Says that the participants in a set are dead. A proof has one holder, as a lock has, and a
 /// participant that is being recovered does not look dead.
 #[derive(Default)]
 pub(super) struct Dead {

@@ -1,4 +1,4 @@
-//! Names of a segment's handles over events, for tests and models. Users have those of
+//! Names of a segment's handles over events, for tests and models. Users use the names of
 //! `slipring-shm`.
 
 use super::ring::{SegmentConsumer, SegmentProducer};

@@ -1,5 +1,5 @@
-//! Tests of what the last handle of a party leaves behind: a closed ring, a death that is told, or
-//! neither.
+//! Tests of the state in which the last handle of a party leaves a ring. Either the ring is closed,
+//! or later calls return a death, or neither.
 
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,8 @@ fn late() -> Instant {
 }
 
 impl Segment {
-    /// Recovers the dead participant `dead`, as a process that waits. Calls `midway` with the
-    /// proof, before the seat with the index `at` is settled.
+    /// Recovers the dead participant `dead`, as a waiting process does. Calls `midway` while it
+    /// holds the proof of the death, before it settles the seat with the index `at`.
     fn recover_with(&self, dead: u32, at: usize, midway: impl FnOnce()) {
         let ring = self.attach(61);
         let mut midway = Some(midway);
@@ -51,7 +51,8 @@ impl Segment {
     }
 }
 
-/// The last living producer leaves while another process is in the middle of recovering a dead one.
+/// The last living producer leaves while another process is in the middle of recovering a dead
+/// producer.
 #[test]
 fn the_last_producer_closes_while_a_dead_one_is_recovered() {
     let _watched = crate::watchdog::watched();
@@ -74,7 +75,7 @@ fn the_last_producer_closes_while_a_dead_one_is_recovered() {
     }
 }
 
-/// The last living producer dies while it leaves, and while another one is recovered.
+/// The last living producer dies while it leaves, and while another producer is recovered.
 #[test]
 fn a_recovered_leaver_closes_while_a_dead_one_is_recovered() {
     let _watched = crate::watchdog::watched();
@@ -90,7 +91,7 @@ fn a_recovered_leaver_closes_while_a_dead_one_is_recovered() {
     assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{end:?}");
 }
 
-/// A producer that lives keeps the ring open for its successor, also if it dies after another one
+/// A living producer keeps the ring open for its successor, even if it dies after another producer
 /// has left.
 #[test]
 fn a_producer_that_dies_after_others_left_keeps_the_ring_open() {
@@ -106,8 +107,8 @@ fn a_producer_that_dies_after_others_left_keeps_the_ring_open() {
     assert_eq!(reader.batch(1).unwrap()[0], 5);
 }
 
-/// Where the death of the last producer closes, each kind of first stage handles what was
-/// published, and ends.
+/// If the death of the last producer closes the ring, each kind of first stage handles all
+/// published events, and ends.
 #[test]
 fn a_death_closes_as_declared() {
     let _watched = crate::watchdog::watched();
@@ -164,7 +165,7 @@ fn a_death_closes_as_declared() {
     }
 }
 
-/// A process that recovers a dead producer, and dies, leaves the closing to the next one.
+/// If a process that recovers a dead producer dies, the next process that recovers closes the ring.
 #[test]
 fn a_death_closes_also_if_its_recovery_is_repeated() {
     let _watched = crate::watchdog::watched();
@@ -187,7 +188,8 @@ fn a_death_closes_also_if_its_recovery_is_repeated() {
     }
 }
 
-/// While another producer lives, a death closes nothing. The leaving of the last one does.
+/// While another producer lives, a death does not close the ring. When the last producer leaves,
+/// the ring closes.
 #[test]
 fn a_death_closes_only_if_no_other_producer_lives() {
     let _watched = crate::watchdog::watched();
@@ -206,7 +208,8 @@ fn a_death_closes_only_if_no_other_producer_lives() {
     assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{end:?}");
 }
 
-/// Waits for the pool by a stage behind it. Returns the process id that the stage is told.
+/// Waits for the pool by a stage behind it. Returns the process id in the error that the stage
+/// gets.
 fn told(reader: &mut SegmentReader<u64>) -> Option<u32> {
     match reader.batch_by(1, soon()).map(drop) {
         Err(BatchError::TimedOut(_)) => None,
@@ -215,8 +218,8 @@ fn told(reader: &mut SegmentReader<u64>) -> Option<u32> {
     }
 }
 
-/// A pool whose last worker has left is not dead, also if another one died before. A pool whose
-/// last worker has died is, and the message names that worker, also once it is recovered.
+/// A pool whose last worker has left is not dead, even if another worker died before. A pool whose
+/// last worker has died is dead. The message names that worker, even after its recovery.
 #[test]
 fn the_last_worker_decides_whether_a_pool_is_dead() {
     let _watched = crate::watchdog::watched();
@@ -238,7 +241,7 @@ fn the_last_worker_decides_whether_a_pool_is_dead() {
     segment.kill(4, other);
     assert_eq!(told(&mut reader), Some(1004), "the last one has died");
     assert_eq!(told(&mut reader), Some(1004), "and is recovered");
-    // On another seat than the dead one.
+    // This worker takes another seat than the dead worker had.
     drop(segment.worker(5, 0));
     assert_eq!(told(&mut reader), None, "another one has left since");
     segment.kill(6, segment.worker(6, 0));
@@ -246,7 +249,7 @@ fn the_last_worker_decides_whether_a_pool_is_dead() {
     assert_eq!(told(&mut reader), Some(1006), "another process has recovered it");
 }
 
-/// As above, of several producers, whose last one closes if it leaves.
+/// The same for several producers. If the last producer leaves, it closes the ring.
 #[test]
 fn the_last_producer_decides_whether_the_producers_are_dead() {
     let _watched = crate::watchdog::watched();
@@ -265,8 +268,8 @@ fn the_last_producer_decides_whether_the_producers_are_dead() {
     assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{end:?}");
 }
 
-/// The last producer left while a dead one was not recovered. The stream is complete, and no death
-/// is told.
+/// The last producer left while a dead producer was not recovered. The stream is complete, and no
+/// call returns the death.
 #[test]
 fn a_death_before_the_last_producer_left_is_not_told() {
     let _watched = crate::watchdog::watched();

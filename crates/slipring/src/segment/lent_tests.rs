@@ -1,4 +1,5 @@
-//! Tests of what a stage's loop lends at a time, and of what the seat knows of it.
+//! Tests of how many events a stage's loop lends at a time, and of the position that it stores on
+//! the seat.
 
 use super::for_tests::{Segment, stage};
 use super::ring::SegmentRing;
@@ -12,7 +13,7 @@ use crate::ring::slots::Interleaved;
 use crate::segment::SegmentProducer;
 
 /// A handler that publishes the next event while it handles an event, up to position 7. It notes
-/// the position up to which the seat knows of lent events.
+/// the position on the seat up to which events are lent.
 struct Successive {
     tx: SegmentProducer<u64>,
     ring: SegmentRing<u64>,
@@ -35,8 +36,8 @@ impl Handler<u64, InSegment<Interleaved>> for Successive {
     }
 }
 
-/// Where events come sparsely, a seated stage handles an event before it loads the next stamp, and
-/// tells the seat of each event alone.
+/// If events come sparsely, a seated stage handles an event before it loads the next stamp, and
+/// stores the lent position on the seat for each event.
 #[test]
 fn sparse_events_are_lent_one_by_one() {
     for (is_sparse, found) in [(true, 8), (false, 1)] {
@@ -53,7 +54,7 @@ fn sparse_events_are_lent_one_by_one() {
     }
 }
 
-/// A long run is lent as one, and alone. Short runs are lent together.
+/// A long run is lent as a whole, and without other runs. Short runs are lent together.
 #[test]
 fn long_runs_are_lent_one_after_another() {
     for (len, lent) in [(16, 16), (4, 32)] {
@@ -70,7 +71,7 @@ fn long_runs_are_lent_one_after_another() {
     }
 }
 
-/// No event is lent that a poll was not asked for, however the runs lie.
+/// A poll lends no more events than it was asked for, however the runs lie.
 #[test]
 fn a_bounded_poll_lends_no_more() {
     for len in [1, 3, 16] {

@@ -1,6 +1,6 @@
-//! Every call that may be refused and does not wait, on each handle of a ring between processes,
-//! while another process dies. The calls are those of the table in PROTOCOL.md, "Calls that do not
-//! wait".
+//! Tests every call that may be refused and does not wait, on each handle of a ring between
+//! processes, while another process dies. The table in PROTOCOL.md, "Calls that do not wait", lists
+//! these calls.
 
 mod rows;
 mod table;
@@ -28,7 +28,7 @@ const OTHER: u32 = 3;
 /// A participant whose waits do not park, so that no thread sleeps for its wakers.
 const SPINNER: u32 = 4;
 
-/// The stage of the tested handle: how it is divided among handles.
+/// How the stage of the tested handle divides its events among handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TestedStage {
     Each,
@@ -50,17 +50,18 @@ fn declared(kind: TestedStage, after: &[usize], on_death: OnDeath) -> StageDecla
 /// How the slots lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slots {
-    /// Each event behind its stamp.
+    /// Each event lies behind its stamp.
     Events,
-    /// Side by side.
+    /// The events lie side by side.
     Cells,
 }
 
-/// Notice of the segments.
+/// Notice of the segments: the time between two checks for dead processes.
 const NOTICE: Duration = Duration::from_millis(1);
 
 impl Segment {
-    /// Makes a segment of four slots for events, which are blocks, too; or for cells.
+    /// Makes a segment of four slots, either for events, which are also used as blocks, or for
+    /// cells.
     fn for_all(
         slots: Slots,
         stages: Vec<StageDeclaration>,
@@ -152,7 +153,7 @@ impl Segment {
     }
 }
 
-/// Repeats a call until it sees `expected`; meanwhile it sees nothing.
+/// Repeats a call until it sees `expected`. Until then, the call must see nothing.
 fn expect(poll: &mut dyn FnMut() -> Seen, expected: Seen, what: &str) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
@@ -394,8 +395,8 @@ fn a_spinning_process_hears_of_a_death_through_its_wakers() {
     );
 }
 
-/// One process polls two handles in turn, with a pause. The handle that is polled first finds
-/// nothing, either, and does not use up the other's checks.
+/// One process polls two handles in turn, with a pause. The first handle finds nothing, either, and
+/// does not use up the second handle's checks.
 #[test]
 fn handles_that_are_polled_in_turn_all_hear_of_a_death() {
     let _watched = crate::watchdog::watched();
@@ -423,7 +424,7 @@ fn handles_that_are_polled_in_turn_all_hear_of_a_death() {
     expect(&mut paused, Done, "two handles in turn");
 }
 
-/// Longer than a notice, and than a tick of the coarse clock.
+/// A time longer than a notice, and longer than a tick of the coarse clock.
 const PAUSE: Duration = Duration::from_millis(15);
 
 /// A notice is as long for a loop that pauses as for a call that waits.
@@ -442,7 +443,8 @@ fn the_first_call_after_a_pause_hears_of_a_death() {
         sleep(PAUSE);
         assert_eq!(done(tx.try_publish(|_| ())), Told);
     }
-    // The dead one's successor has read all, and hears of the producer.
+    // The successor of the dead reader has read all events, and its call returns the death of the
+    // producer.
     segment.bury(VICTIM);
     let mut reader = segment.each::<Event, Interleaved>(OTHER, 0);
     reader.poll(8, |_, _| ()).unwrap();
@@ -454,7 +456,7 @@ fn the_first_call_after_a_pause_hears_of_a_death() {
     }
 }
 
-/// A call that returns a number has nowhere to tell of a death, and leaves it to the next call.
+/// A call that returns a number cannot return a death, and leaves the death to the next call.
 #[test]
 fn the_call_after_a_report_of_room_tells_of_a_death() {
     let _watched = crate::watchdog::watched();
@@ -470,7 +472,7 @@ fn the_call_after_a_report_of_room_tells_of_a_death() {
     }
 }
 
-/// A conflator tells of a death, and keeps the value that the call brought.
+/// A conflator's call returns a death, and the conflator keeps the value that the call brought.
 #[test]
 fn a_conflator_that_tells_of_a_death_keeps_the_value() {
     let _watched = crate::watchdog::watched();
@@ -486,7 +488,7 @@ fn a_conflator_that_tells_of_a_death_keeps_the_value() {
     let told = (1..).find_map(|value| conflator.send(7, value).err().map(|error| (error, value)));
     let (error, value) = told.unwrap();
     assert_eq!((Seen::from(error), conflator.kept()), (Told, 1));
-    // A successor makes room for what was kept.
+    // A successor makes room for the kept value.
     segment.bury(VICTIM);
     let mut reader = segment.each::<Event, Interleaved>(OTHER, 0);
     assert_eq!(reader.poll(8, |_, _| ()).unwrap(), 4);

@@ -1,5 +1,5 @@
-//! Tests of pools between processes: chunks whose workers die or leave at any step, and workers
-//! that come, leave and adopt.
+//! Tests of pools between processes. Workers die or leave at any step of a chunk, and other workers
+//! join, leave and adopt chunks.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ fn pool(name: &str, workers: usize, after: &[usize], on_death: OnDeath) -> Stage
 }
 
 impl Segment {
-    /// Attaches a worker of a pool: on a free seat, or else on a seat whose worker left its chunk.
+    /// Attaches a worker of a pool on a free seat, or, if no seat is free, on a seat whose worker
+    /// left its chunk.
     pub(super) fn worker(&self, number: u32, pool: usize) -> Worker {
         let ring = self.attach(number);
         let seats = || ring.seats_of(pool);
@@ -98,8 +99,8 @@ fn workers_of_several_processes_share_the_events() {
     }
 }
 
-/// A worker that dies with a chunk: a colleague finishes the chunk, and knows that the events may
-/// have been touched. The stage behind sees all events, in order.
+/// If a worker dies with a chunk, a colleague finishes the chunk, and knows that the dead worker
+/// may have touched the events. The stage behind sees all events, in order.
 #[test]
 fn a_colleague_finishes_the_chunk_of_a_dead_worker() {
     let _watched = crate::watchdog::watched();
@@ -181,7 +182,7 @@ fn a_pool_without_workers_waits_for_the_next_one() {
     }
 }
 
-/// A worker that always finds another chunk still looks for those that others left.
+/// A worker that always finds another chunk still checks for chunks that other workers left.
 #[test]
 fn a_busy_worker_adopts_within_a_notice() {
     let _watched = crate::watchdog::watched();
@@ -201,7 +202,7 @@ fn a_busy_worker_adopts_within_a_notice() {
     assert!(adopted, "the chunk is left until no other chunk is available");
 }
 
-/// A process that adopted a chunk dies, too, and holds two seats.
+/// A process that has adopted a chunk, and so holds two seats, dies, too.
 #[test]
 fn an_adopter_dies_too() {
     let _watched = crate::watchdog::watched();
@@ -214,7 +215,7 @@ fn an_adopter_dies_too() {
     segment.kill(2, one);
     segment.bury(2);
     let mut two = segment.worker(3, 0);
-    // The free seat is the adopter's own; the orphan is its second one.
+    // The free seat is the adopter's own seat; the orphan is its second seat.
     let first = two.batch(1).unwrap();
     assert!(first.first_seq() == 1 && first.redelivered().is_empty());
     first.release();
@@ -268,7 +269,7 @@ fn whoever_waits_recovers_a_dead_worker() {
     }
 }
 
-/// A death is told, or fails the graph, once no worker of the pool lives.
+/// Once no worker of the pool lives, a call returns the death, or the death fails the graph.
 #[test]
 fn a_pool_is_dead_when_its_last_worker_is() {
     let _watched = crate::watchdog::watched();
@@ -304,7 +305,7 @@ fn a_pool_is_dead_when_its_last_worker_is() {
     }
 }
 
-/// A death is told also if the dead worker left a chunk, and no worker has adopted it.
+/// A call returns a death even if the dead worker left a chunk that no worker has adopted.
 #[test]
 fn an_orphan_of_a_dead_worker_is_told() {
     let _watched = crate::watchdog::watched();
@@ -372,7 +373,7 @@ fn a_dead_workers_tombstone_is_passed_over() {
     assert_eq!((seen, read(&mut reader)), (vec![2], vec![2]));
 }
 
-/// A pool behind several producers, and as the first stage of a ring whose producers die.
+/// Tests a pool behind several producers, as the first stage of a ring whose producers die.
 #[test]
 fn a_pool_follows_several_producers() {
     let _watched = crate::watchdog::watched();
@@ -408,7 +409,7 @@ fn a_pool_follows_several_producers() {
     });
 }
 
-/// A producer that dies is followed by another, where a pool is the first stage.
+/// In a ring whose first stage is a pool, another producer follows a producer that dies.
 #[test]
 fn a_producer_before_a_pool_goes_on_where_the_one_before_died() {
     let _watched = crate::watchdog::watched();
@@ -505,8 +506,8 @@ fn a_last_position_that_no_worker_can_reach_is_damage() {
     }
 }
 
-/// Whatever the words of a segment hold: no call of a worker panics, leaves its bounds or runs for
-/// ever, and no recovery does.
+/// Whatever the words of a segment hold, no call of a worker, and no recovery, panics, leaves its
+/// bounds or runs for ever.
 #[test]
 fn random_words_are_an_error_at_most() {
     let _watched = crate::watchdog::watched();
@@ -544,7 +545,7 @@ fn random_words_are_an_error_at_most() {
         for round in 0..20 {
             for _ in 0..random.usize(1..words) {
                 let value = match random.u32(..3) {
-                    // Near to what is right.
+                    // A word close to a right one.
                     0 => random.u64(..12) << random.u32(..17),
                     _ => random.u64(..) >> random.u32(..64),
                 };

@@ -19,7 +19,8 @@ fn followed() -> Vec<StageDeclaration> {
     vec![stage("first", &[], OnDeath::Wait), stage("later", &[0], OnDeath::Wait)]
 }
 
-/// A segment with two producers, whose deaths are settled and not told.
+/// Makes a segment with two producers. A dead producer's claim is settled, and no call returns the
+/// death.
 fn two(capacity: usize, start: u64, stages: Vec<StageDeclaration>) -> Segment {
     Segment::shared(capacity, start, stages, 2, OnDeath::Wait)
 }
@@ -42,8 +43,8 @@ fn take(reader: &mut SegmentReader<u64>) -> Vec<u64> {
     seen
 }
 
-/// Two processes claim by turns, over several laps, at positions that wrap, and where all stamps
-/// are refreshed.
+/// Two processes claim in turn, over several laps, at positions that wrap, and at positions where
+/// producers refresh all stamps.
 #[test]
 fn two_processes_claim_by_turns() {
     let _watched = crate::watchdog::watched();
@@ -108,7 +109,7 @@ fn a_full_ring_gates_all_producers() {
     });
 }
 
-/// All ways to publish, to publish a part, and to give up.
+/// Tests all ways to publish a claim, to publish a part of it, and to give it up.
 #[test]
 fn fronts_are_published_and_rests_given_up() {
     let _watched = crate::watchdog::watched();
@@ -120,7 +121,7 @@ fn fronts_are_published_and_rests_given_up() {
     };
     assert_eq!(one.publish_all(0..3, |slot, i| *slot = i).unwrap(), 3);
     expect(&[0, 1, 2]);
-    // The last batch is a front of two, and a rest.
+    // Of the last batch, a front of two is published, and then the rest.
     assert_eq!(other.publish_batches(3, 3..8, |slot, i| *slot = i).unwrap(), 5);
     expect(&[3, 4, 5, 6, 7]);
     drop(one.claim_n(4).unwrap());
@@ -160,7 +161,8 @@ fn fronts_are_published_and_rests_given_up() {
     assert_eq!(report.stages[0].tombstones, 1 + 4 + 3 + 2);
 }
 
-/// A claim of several runs: published, published in part, given up, and left by a dead producer.
+/// Tests a claim of several runs that is published, published in part, given up, or left by a dead
+/// producer.
 #[test]
 fn claims_longer_than_a_run() {
     let _watched = crate::watchdog::watched();
@@ -234,8 +236,8 @@ fn a_waiting_stage_gives_up_the_claim_of_a_dead_producer() {
     }
 }
 
-/// A producer that waits for room, and a loop of calls that do not wait, recover a dead producer,
-/// too.
+/// A producer that waits for room recovers a dead producer, and so does a loop of calls that do not
+/// wait.
 #[test]
 fn a_waiting_producer_gives_up_the_claim_of_a_dead_one() {
     let _watched = crate::watchdog::watched();
@@ -259,7 +261,8 @@ fn a_waiting_producer_gives_up_the_claim_of_a_dead_one() {
     assert_eq!(take(&mut reader), [8]);
 }
 
-/// The stages hear of the death of the last living producer, as it was declared.
+/// Depending on the segment's declaration, the stages' calls return the death of the last living
+/// producer, or the graph fails.
 #[test]
 fn the_death_of_the_last_producer_is_told_or_fails() {
     let _watched = crate::watchdog::watched();
@@ -290,7 +293,7 @@ fn the_death_of_the_last_producer_is_told_or_fails() {
     }
 }
 
-/// A ring closes without room, and also while claims are open, which can still be published.
+/// A ring can close without room, and while claims are open. These claims can still be published.
 #[test]
 fn a_close_needs_no_room() {
     let _watched = crate::watchdog::watched();
@@ -314,7 +317,7 @@ fn a_close_needs_no_room() {
     assert_eq!(segment.attach(9).report().stages[0].events, 2);
 }
 
-/// A producer that waits for room hears that the ring closes.
+/// If a producer waits for room, its call returns when the ring closes.
 #[test]
 fn a_close_ends_the_wait_of_a_producer() {
     let _watched = crate::watchdog::watched();
@@ -330,11 +333,13 @@ fn a_close_ends_the_wait_of_a_producer() {
     assert_eq!(segment.reader(3, 0).for_each(|_, _| ()).unwrap(), 2);
 }
 
-/// The last producer that leaves closes, also if another one died before. One that dies does not.
+/// The last producer that leaves closes the ring, even if another producer died before. A producer
+/// that dies does not close it.
 #[test]
 fn the_last_producer_that_leaves_closes() {
     let _watched = crate::watchdog::watched();
-    // Whether the first one dies, before or after the other leaves.
+    // `dies` says whether the first producer dies, and `first` whether it goes before the other
+    // producer leaves.
     for (dies, first) in [(false, true), (true, true), (true, false)] {
         let segment = two(4, 0, only());
         let (mut one, mut other) = (segment.shared_producer(1), segment.shared_producer(2));
@@ -386,7 +391,8 @@ fn a_panic_leaves_the_place_of_one_of_several() {
     assert!(matches!(reader.batch(1), Err(WaitError::Closed)));
 }
 
-/// A stage that follows another process begins in the middle of runs, and of tombstones.
+/// A stage's successor in another process begins in the middle of runs, and in the middle of
+/// tombstones.
 #[test]
 fn a_stage_goes_on_among_runs_and_tombstones() {
     let _watched = crate::watchdog::watched();
@@ -471,7 +477,7 @@ fn nothing_is_lost_among_several_producers() {
     });
 }
 
-/// Whatever the words of a segment with several producers hold: no call panics, leaves its bounds
+/// Whatever the words of a segment with several producers hold, no call panics, leaves its bounds
 /// or runs for ever.
 #[test]
 fn random_words_are_an_error_at_most_for_several_producers() {
@@ -541,8 +547,8 @@ fn random_words_are_an_error_at_most_for_several_producers() {
 }
 
 /// A handler publishes into its own ring, and begins to wait for slots that another process's stage
-/// holds. The other producer takes them as they come free, until the handler's own stage holds the
-/// next one.
+/// holds. The other producer takes these slots as they become free, until the handler's own stage
+/// holds the next slot.
 #[test]
 fn a_handler_whose_awaited_slot_moves_on_hears_that_it_waits_for_itself() {
     let _watched = crate::watchdog::watched();
@@ -562,7 +568,7 @@ fn a_handler_whose_awaited_slot_moves_on_hears_that_it_waits_for_itself() {
             while waits.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
-            // Long enough for the handler to wait.
+            // The sleep is long enough for the handler to begin its wait.
             std::thread::sleep(Duration::from_millis(20));
             for _ in 0..4 {
                 assert_eq!(later.poll(1, |_, _| ()).unwrap(), 1);
@@ -574,7 +580,7 @@ fn a_handler_whose_awaited_slot_moves_on_hears_that_it_waits_for_itself() {
         let (mut own, mut told) = (Some(own), None);
         reader
             .for_each(|_, _| {
-                // The handler's producer goes, so that the ring closes.
+                // The handler's producer is dropped, so that the ring closes.
                 let Some(mut own) = own.take() else { return };
                 waits.store(1, Ordering::Release);
                 while told.is_none() {

@@ -109,7 +109,8 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the ring of one process from a plan.
     ///
     /// # Safety
-    /// As for [`SegmentRing::over`]. The plan has the same lines and queues as the declaration's plan.
+    /// As for [`SegmentRing::over`]. The plan has the same lines and queues as the plan of the
+    /// declaration.
     pub(super) unsafe fn planned(
         plan: Plan,
         declaration: &Declaration,

@@ -1,5 +1,5 @@
-//! Tests of shards between processes: keys that are bytes of the event, and shards that die, leave
-//! and are followed.
+//! Tests of shards between processes. Keys are bytes of the event, and shards die, leave and get
+//! successors.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::{BuildError, Cause};
 
 type Shard = SegmentShardWriter<u64>;
 
-/// A stage whose shards go by the whole event.
+/// Returns a stage whose shards are selected by the whole event.
 fn shards(name: &str, shards: usize, after: &[usize], on_death: OnDeath) -> StageDeclaration {
     let delivery = StageDelivery::Shards { shards, key_offset: 0, key_length: 8 };
     StageDeclaration { delivery, writes: true, ..stage(name, after, on_death) }
@@ -43,7 +43,7 @@ impl Segment {
     }
 }
 
-/// Returns an event of a shard of two that is at least `from`.
+/// Returns an event that is at least `from`, and that belongs to `shard`, one of two shards.
 fn event_of(shard: usize, from: u64) -> u64 {
     (from..).find(|&event| of(event, 2) == shard).unwrap()
 }
@@ -118,8 +118,8 @@ fn shards_of_several_processes_share_the_events() {
     }
 }
 
-/// A shard that dies: the next one of its number sees its events, and no others, and knows which of
-/// them may be half-written. The other shard is not disturbed.
+/// After a shard dies, the next shard with its number sees the shard's events, and no other events,
+/// and knows which of these may be half-written. The other shard is not disturbed.
 #[test]
 fn the_next_of_a_shard_goes_on_where_the_dead_one_stopped() {
     let _watched = crate::watchdog::watched();
@@ -163,7 +163,7 @@ fn the_next_of_a_shard_goes_on_where_the_dead_one_stopped() {
     }
 }
 
-/// A shard passes over the half-written events of its own, and over no others.
+/// A shard passes over its own half-written events, and over no other events.
 #[test]
 fn a_shard_passes_over_its_own_suspects() {
     let _watched = crate::watchdog::watched();
@@ -176,8 +176,8 @@ fn a_shard_passes_over_its_own_suspects() {
     let mut tx = segment.producer(1);
     let mut first = [segment.shard(2, 0, 0), segment.shard(3, 0, 1)];
     publish(&mut tx, &[0, 1, 0, 0, 1, 0].map(|shard| event_of(shard, 0)));
-    // Lent: 0, 2 and 3. The process changes the key of the last one, which selects the shard of the
-    // second stage, and dies.
+    // The events at 0, 2 and 3 are lent. The process changes the key of the last event, which
+    // selects the shard of the second stage, and dies.
     first[0].poll(1, |_, _| ()).unwrap();
     first[0].batch(2).unwrap().iter_mut().for_each(|event| *event = event_of(1, 100));
     let [dying, mut other] = first;
@@ -197,8 +197,8 @@ fn a_shard_passes_over_its_own_suspects() {
     assert_eq!(segment.reader(9, 2).for_each(|_, _| ()).unwrap(), 6);
 }
 
-/// Lent events count, not found ones: the events of other shards between and behind are no
-/// suspects.
+/// Only lent events count as suspects, and not events that were found: events of other shards,
+/// between or behind the lent events, are no suspects.
 #[test]
 fn a_shard_is_lent_its_own_events_only() {
     let _watched = crate::watchdog::watched();
@@ -218,8 +218,8 @@ fn a_shard_is_lent_its_own_events_only() {
     assert!(one.redelivered().is_empty(), "all was released, and the rest is another shard's");
 }
 
-/// Waiting parties hear of a dead shard, by its number, although another shard lives. They hear of
-/// the one that holds them up.
+/// Calls of waiting parties return the death of a shard, with its number, although another shard
+/// lives. They return the death of the shard that holds them up.
 #[test]
 fn a_dead_shard_is_told_or_fails_as_declared() {
     let _watched = crate::watchdog::watched();
@@ -258,7 +258,7 @@ fn a_dead_shard_is_told_or_fails_as_declared() {
     }
 }
 
-/// While a living shard is the slowest, no party hears of a dead one that is further.
+/// While a living shard is the slowest, no call returns the death of a shard that is further ahead.
 #[test]
 fn a_slow_living_shard_is_waited_for() {
     let _watched = crate::watchdog::watched();
@@ -272,8 +272,8 @@ fn a_slow_living_shard_is_waited_for() {
     assert!(matches!(late, Err(ClaimError::TimedOut(_))), "{late:?}");
 }
 
-/// The shard of an event is that of the bytes that the last writer before the shards left, also
-/// where that writer died in between.
+/// The bytes that the last writer before the shards left select an event's shard, even if that
+/// writer died in between.
 #[test]
 fn the_bytes_that_the_writer_left_select_the_shard() {
     let _watched = crate::watchdog::watched();
@@ -284,7 +284,7 @@ fn the_bytes_that_the_writer_left_select_the_shard() {
     publish(&mut tx, &[event_of(0, 0); 6]);
     let (zero, one) = (event_of(0, 50), event_of(1, 50));
     change.poll(2, |event, at| *event = if at.seq == 0 { zero } else { one }).unwrap();
-    // Advanced without a release: the shard ids are stored.
+    // The writer advances without a release, and stores the shard ids.
     let mut batch = change.batch(2).unwrap();
     batch.iter_mut().for_each(|event| *event = one);
     batch.hold();
@@ -300,7 +300,7 @@ fn the_bytes_that_the_writer_left_select_the_shard() {
     assert_eq!(work(&mut books[1]), [1, 3]);
 }
 
-/// Shards that come first: the next producer finds its place from any one's boundary.
+/// If shards are the first stage, the next producer finds its place from the boundary of any shard.
 #[test]
 fn a_producer_before_shards_goes_on_where_the_one_before_died() {
     let _watched = crate::watchdog::watched();
@@ -341,8 +341,8 @@ fn a_producer_before_shards_goes_on_where_the_one_before_died() {
     }
 }
 
-/// The last producer's end reaches each shard, also one whose last event came long before, and one
-/// that has none.
+/// The last producer's end reaches each shard, even a shard whose last event came long before, and
+/// a shard without an event.
 #[test]
 fn each_shard_finds_the_end() {
     let _watched = crate::watchdog::watched();
@@ -391,7 +391,7 @@ fn a_key_lies_in_the_event() {
     }
 }
 
-/// Whatever the words of a segment hold: no call of a shard panics, leaves its bounds or runs for
+/// Whatever the words of a segment hold, no call of a shard panics, leaves its bounds or runs for
 /// ever.
 #[test]
 fn random_words_are_an_error_at_most() {
@@ -422,7 +422,7 @@ fn random_words_are_an_error_at_most() {
         for round in 0..20 {
             for _ in 0..random.usize(1..words) {
                 let value = match random.u32(..3) {
-                    // Near to what is right.
+                    // A word close to a right one.
                     0 => random.u64(..12) << random.u32(..17),
                     _ => random.u64(..) >> random.u32(..64),
                 };
@@ -471,7 +471,7 @@ fn random_words_are_an_error_at_most() {
     }
 }
 
-/// A new segment's shard ids are used only behind a publication.
+/// A new segment's shard ids are used only after a publication.
 #[test]
 fn the_slots_of_a_ring_have_a_shard_each() {
     let _watched = crate::watchdog::watched();

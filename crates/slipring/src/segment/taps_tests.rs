@@ -10,7 +10,7 @@ use crate::errors::{BatchError, ClaimError, SubscribeError, WaitError};
 use crate::live::tap::StartAt;
 use crate::ring::plan::CURSOR_LINE;
 
-/// A tap. Its declaration for deaths changes nothing.
+/// Returns a tap. Its declaration for deaths has no effect.
 fn tap(name: &str, room: usize, after: &[usize]) -> StageDeclaration {
     let delivery = StageDelivery::Tap(room);
     StageDeclaration { delivery, ..stage(name, after, OnDeath::Fail) }
@@ -20,7 +20,7 @@ fn writer(name: &str, after: &[usize]) -> StageDeclaration {
     StageDeclaration { writes: true, ..stage(name, after, OnDeath::Wait) }
 }
 
-/// A tap with room for two behind a stage.
+/// Returns a stage, and a tap behind it with room for two readers.
 fn behind_a_stage() -> Vec<StageDeclaration> {
     vec![stage("first", &[], OnDeath::Wait), tap("tap", 2, &[0])]
 }
@@ -39,8 +39,8 @@ impl Segment {
     }
 }
 
-/// Handles all events that are there, whose values are their positions plus `add`. A closed stream
-/// has none.
+/// Handles all available events, whose values are their positions plus `add`. In a closed stream,
+/// no event is available.
 fn read(member: &mut SegmentSubscription<u64>, add: u64) -> u64 {
     let mut next = member.next_seq();
     let handle = |event: &u64, at: crate::At| {
@@ -61,7 +61,7 @@ fn publish(tx: &mut SegmentProducer<u64>, count: u64) {
     });
 }
 
-/// Members join where they ask to, read each event once, and leave or are asked to.
+/// Members join where they ask to, read each event once, and leave, or are asked to leave.
 #[test]
 fn members_of_other_processes_join_and_leave() {
     let _watched = crate::watchdog::watched();
@@ -105,8 +105,8 @@ fn members_of_other_processes_join_and_leave() {
     }
 }
 
-/// A member dies with unread events. The producer, which waits for it, removes it, and another
-/// process takes its seat.
+/// A member dies with unread events. The producer, which waits for the member, removes it, and
+/// another process takes its seat.
 #[test]
 fn a_waiting_producer_removes_a_dead_member() {
     let _watched = crate::watchdog::watched();
@@ -125,14 +125,14 @@ fn a_waiting_producer_removes_a_dead_member() {
         if waits {
             publish(&mut tx, 1);
         } else {
-            // A loop of calls that do not wait asks for deaths, too.
+            // A loop of calls that do not wait checks for dead processes, too.
             while tx.try_publish(|slot| *slot = 5).is_err() {}
         }
         assert_eq!(segment.unread(1, 0), (1, 3));
         assert!(!asked.leave(), "the seat is not the dead member's any more");
         let held = segment.attach(9).seat(2).owner();
         assert_eq!(held, Some(4), "the seat of the living member");
-        // The place is free again, and no longer tells of the member before.
+        // The seat is free again, and no longer holds the previous member's unread count.
         let mut next = segment.member(5, 1, StartAt::Now);
         assert_eq!((next.next_seq(), segment.unread(1, 0)), (4, (1, 0)));
         first.poll(4, |_, _| ()).unwrap();
@@ -156,14 +156,14 @@ fn a_waiting_stage_removes_a_dead_member() {
         assert!(matches!(change.try_batch(1), Err(BatchError::Unavailable)));
         segment.kill(number, member);
     }
-    // Both are removed at once.
+    // Both dead members are removed at once.
     assert_eq!(change.batch(4).unwrap().len(), 3);
     assert_eq!((segment.unread(0, 0), segment.unread(0, 1)), ((1, 3), (1, 3)));
     assert_eq!(segment.unread(0, 2), (0, 0));
 }
 
-/// A dead member that has read all events has none unread. A dead process may also have been a
-/// member of several taps, and more than once.
+/// If a dead member has read all events, its unread count is zero. A dead process may also have
+/// been a member of several taps, and more than once.
 #[test]
 fn a_process_may_be_several_members() {
     let _watched = crate::watchdog::watched();
@@ -184,7 +184,7 @@ fn a_process_may_be_several_members() {
     assert_eq!(unread, [(1, 0), (1, 4), (1, 1), (0, 0)]);
 }
 
-/// A process that dies before it has pinned a position leaves a seat, and holds up no party.
+/// A process that dies before it has pinned a position leaves a taken seat, and holds up no party.
 #[test]
 fn a_joiner_that_dies_early_leaves_a_seat() {
     let _watched = crate::watchdog::watched();
@@ -219,7 +219,7 @@ fn a_late_recovery_leaves_the_next_member_alone() {
     assert_eq!(read(&mut next, 0), 2);
 }
 
-/// A producer of a segment may have no stage but taps. Without members, nothing gates it.
+/// A segment may have no stages except taps. If these have no members, nothing gates the producer.
 #[test]
 fn a_segment_of_taps_alone() {
     let _watched = crate::watchdog::watched();
@@ -234,7 +234,7 @@ fn a_segment_of_taps_alone() {
         assert!(matches!(tx.try_publish(|_| ()), Err(ClaimError::Gated { .. })));
         segment.kill(2, late);
         publish(&mut tx, 1);
-        // The next producer goes on where this one died.
+        // The next producer goes on where this producer died.
         segment.kill(1, tx);
         segment.bury(1);
         let mut tx = segment.producer(3);
@@ -249,8 +249,8 @@ fn a_segment_of_taps_alone() {
     }
 }
 
-/// A producer that dies between its stamp and its cursor has published. The next producer tells the
-/// members, even if it publishes nothing.
+/// A producer that dies between its stamp and its cursor has published. The next producer notifies
+/// the members, even if it publishes nothing.
 #[test]
 fn a_cursor_behind_the_stamps_is_moved() {
     let _watched = crate::watchdog::watched();
@@ -275,8 +275,8 @@ fn a_cursor_behind_the_stamps_is_moved() {
     }
 }
 
-/// Several producers before taps alone: the sentinel gates them, dead claims are given up, and a
-/// party behind the tap finds the end.
+/// Several producers have no stages except taps. The sentinel gates the producers, dead claims are
+/// given up, and a party behind the tap finds the end.
 #[test]
 fn several_producers_before_taps_alone() {
     let _watched = crate::watchdog::watched();
@@ -301,7 +301,7 @@ fn several_producers_before_taps_alone() {
         std::mem::forget(one.claim_n(2).unwrap());
         segment.kill(1, one);
         other.publish(|_| ()).unwrap();
-        // A call that finds nothing settles the dead one, and its claim is passed over.
+        // A call that finds nothing settles the dead producer, and then passes over its claim.
         let end = Instant::now() + Duration::from_secs(60);
         while take() != 13 {
             assert!(Instant::now() < end, "the dead one's claim is in the way");
@@ -317,7 +317,7 @@ fn several_producers_before_taps_alone() {
     }
 }
 
-/// Members and stages of living processes, while others join, read a little, and die or leave.
+/// Members and stages of living processes work while others join, read a little, and die or leave.
 #[test]
 fn members_come_go_and_die_beside_a_stream() {
     let _watched = crate::watchdog::watched();
@@ -388,7 +388,7 @@ fn members_come_go_and_die_beside_a_stream() {
     }
 }
 
-/// Whatever the words of a segment with taps hold: no call panics, leaves its bounds or runs for
+/// Whatever the words of a segment with taps hold, no call panics, leaves its bounds or runs for
 /// ever.
 #[test]
 fn random_words_of_taps_are_an_error_at_most() {

@@ -68,7 +68,7 @@ fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// Long enough for a reactor's thread to fall asleep, and for some notices of 1 ms to pass.
+/// A time in which a reactor's thread falls asleep, and some notices of 1 ms pass.
 const A_WHILE: Duration = Duration::from_millis(30);
 
 fn one(capacity: usize, on_death: OnDeath) -> Segment {
@@ -87,7 +87,7 @@ fn a_task_that_waits_for_an_event_is_polled_when_it_comes() {
     });
     let (event, polls) = block_on(async { rx.batch_async(1).await.map(|batch| batch[0]) });
     assert_eq!(event.unwrap(), 7);
-    // A task that polled while it waits would be polled thousands of times.
+    // If the task polled while it waits, it would be polled thousands of times.
     assert!(polls <= 3, "{polls} polls");
     drop(publishing.join().unwrap());
 }
@@ -109,7 +109,7 @@ fn a_task_that_waits_for_room_is_polled_when_there_is_some() {
     drop(releasing.join().unwrap());
 }
 
-/// A task that is always ready wakes itself: no reactor's thread sleeps for it.
+/// A task that is always ready wakes itself, so no reactor's thread sleeps for it.
 #[test]
 fn a_task_that_is_always_ready_gives_its_thread_back() {
     let _watched = crate::watchdog::watched();
@@ -166,7 +166,7 @@ fn a_waiting_task_hears_of_the_end() {
 #[test]
 fn a_waiting_task_hears_of_a_death() {
     let _watched = crate::watchdog::watched();
-    // A producer that waits for room hears of the dead reader.
+    // If a producer waits for room, its call returns the death of the reader.
     let segment = one(2, OnDeath::Tell);
     let (mut tx, rx) = (segment.producer(1), segment.reader(2, 0));
     (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
@@ -180,10 +180,10 @@ fn a_waiting_task_hears_of_a_death() {
         assert_eq!((dead.stage.as_str(), dead.pid, dead.seq), ("only", 1002, 0));
         assert!(polls <= 3, "{polls} polls");
     });
-    // A later call waits again, and is told again.
+    // A later call waits again, and returns the death again.
     let (told, _) = block_on(tx.publish_async(|slot| *slot = 2));
     assert!(matches!(told, Err(WaitError::PeerDead(_))), "{told:?}");
-    // A reader that waits for an event hears of the dead producer.
+    // If a reader waits for an event, its call returns the death of the producer.
     let segment = one(2, OnDeath::Tell);
     let (tx, mut rx) = (segment.producer(1), segment.reader(2, 0));
     segment.kill(1, tx);
@@ -203,8 +203,8 @@ fn a_death_that_ends_the_ring_ends_the_wait_of_a_task() {
     assert!(matches!(failed, Err(WaitError::Failed(_))), "{failed:?}");
 }
 
-/// While the executor does not poll the task, the reactor's thread gives the claim of a dead
-/// producer up, so that also the others go on.
+/// While the executor does not poll the task, the reactor's thread gives up the claim of a dead
+/// producer, so that the other parties go on, too.
 #[test]
 fn the_claim_of_a_dead_producer_is_given_up_for_a_task() {
     let _watched = crate::watchdog::watched();
@@ -236,7 +236,7 @@ fn a_future_that_is_dropped_is_not_woken() {
         assert!(poll(batch.as_mut(), &gone).is_pending());
     }
     assert_eq!(Arc::strong_count(&gone), 1, "the waker stays");
-    // The next future of the same handle.
+    // This is the next future of the same handle.
     let mut batch = pin!(rx.batch_async(1));
     assert!(poll(batch.as_mut(), &gone).is_pending());
     assert!(poll(batch.as_mut(), &unpark).is_pending());
@@ -247,7 +247,7 @@ fn a_future_that_is_dropped_is_not_woken() {
     assert!(poll(batch.as_mut(), &unpark).is_ready());
 }
 
-/// Returns how often the segment's memory is referred to.
+/// Returns the number of references to the segment's memory.
 fn mappings(segment: &Segment) -> usize {
     Arc::strong_count(&segment.areas.mapping)
 }
@@ -260,7 +260,7 @@ fn a_ring_that_is_dropped_while_a_task_waits_lets_its_memory_go() {
         let before = mappings(&segment);
         let (mut rx, unpark) = (segment.reader(2, 0), Unpark::new());
         assert!(poll(pin!(rx.batch_async(1)), &unpark).is_pending());
-        // Armed when it is dropped, as an event loop's handle may be.
+        // The handle is armed when it is dropped, as an event loop's handle may be.
         assert!(!rx.arm(&Waker::from(unpark.clone())));
         if while_asleep {
             thread::sleep(A_WHILE);
@@ -271,7 +271,7 @@ fn a_ring_that_is_dropped_while_a_task_waits_lets_its_memory_go() {
     }
 }
 
-/// A forgotten future keeps its waker armed until the ring goes.
+/// A forgotten future keeps its waker armed until the ring is dropped.
 #[test]
 fn the_waker_of_a_forgotten_future_goes_with_the_ring() {
     let _watched = crate::watchdog::watched();
@@ -340,7 +340,7 @@ fn a_waker_that_panics_leaves_no_other_task_asleep() {
     tx.publish(|slot| *slot = 7).unwrap();
     until(|| unpark.wakes() == 1 && panics.0.load(Relaxed) == 1);
     handles.iter_mut().for_each(|handle| assert_eq!(handle.poll(8, |_, _| ()).unwrap(), 1));
-    // The thread is still there.
+    // The reactor's thread still runs.
     assert!(!handles[1].arm(&Waker::from(unpark.clone())));
     tx.publish(|slot| *slot = 8).unwrap();
     until(|| unpark.wakes() == 2);
@@ -435,7 +435,7 @@ fn nothing_wakes_a_task_while_nothing_happens() {
     until(|| unpark.wakes() == 1);
 }
 
-/// Where the system refuses a thread, the task is woken at once, and polls.
+/// If the system refuses a thread, the task is woken at once, and polls.
 #[test]
 fn without_a_thread_a_task_polls() {
     let _watched = crate::watchdog::watched();
@@ -476,7 +476,7 @@ fn a_selector_sleeps_until_an_event_or_a_death() {
     assert!(matches!(told, Err(WaitError::PeerDead(_))), "{told:?}");
 }
 
-/// A forked child: it says that it is not the process that attached.
+/// The proof of a forked child, which says that the child is not the process that attached.
 struct Forked(Dead, std::sync::atomic::AtomicBool);
 
 impl Proof for Forked {

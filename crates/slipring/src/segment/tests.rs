@@ -40,8 +40,8 @@ fn two_rings_over_one_memory_are_one_ring() {
     }
 }
 
-/// A reader that dies or leaves in the middle of a run is followed by another, which begins at the
-/// first event that was not released, and is told which events may come again.
+/// After a reader that dies or leaves in the middle of a run, another reader begins at the first
+/// event that was not released, and learns which events may come again.
 #[test]
 fn a_reader_goes_on_where_the_one_before_stopped() {
     let _watched = crate::watchdog::watched();
@@ -74,7 +74,8 @@ fn a_reader_goes_on_where_the_one_before_stopped() {
     }
 }
 
-/// A reader may die after it was lent events a second time, and fewer than the first time.
+/// A reader may die after it was lent events a second time, and may have been lent fewer events
+/// than the first time.
 #[test]
 fn what_was_lent_is_never_forgotten() {
     let _watched = crate::watchdog::watched();
@@ -92,8 +93,8 @@ fn what_was_lent_is_never_forgotten() {
     assert_eq!(segment.reader(4, 0).redelivered(), (0..6).into());
 }
 
-/// A producer that dies is followed by another, which finds its place from the segment alone. What
-/// the dead one claimed and did not publish is never seen.
+/// After a producer that dies, another producer finds its place from the segment alone. No stage
+/// ever sees slots that the dead producer claimed and did not publish.
 #[test]
 fn a_producer_goes_on_where_the_one_before_died() {
     let _watched = crate::watchdog::watched();
@@ -150,7 +151,7 @@ fn a_wait_for_a_dead_process_tells_or_fails_as_declared() {
             }
             (OnDeath::Fail, WaitError::Failed(failure)) => {
                 assert!(matches!(failure.cause(), Cause::Died { pid: 1002 }), "{failure}");
-                // Another process hears the same, in words.
+                // Another process gets the same failure, as text.
                 segment.bury(2);
                 let elsewhere = segment.reader(3, 0).batch(1).map(|_| ()).unwrap_err();
                 let text = elsewhere.to_string();
@@ -161,7 +162,7 @@ fn a_wait_for_a_dead_process_tells_or_fails_as_declared() {
     }
 }
 
-/// The producer waits for a stage that lives, which waits for one that has died.
+/// The producer waits for a living stage, which waits for a stage that has died.
 #[test]
 fn a_death_is_told_through_living_stages() {
     let _watched = crate::watchdog::watched();
@@ -180,7 +181,7 @@ fn a_death_is_told_through_living_stages() {
     assert_eq!((dead.stage.as_str(), dead.pid), ("first", 1002));
 }
 
-/// A loop of calls that do not wait hears of a death, too.
+/// A loop of calls that do not wait returns a death, too.
 #[test]
 fn a_loop_without_waits_is_told() {
     let _watched = crate::watchdog::watched();
@@ -208,7 +209,8 @@ fn a_loop_without_waits_is_told() {
     }
 }
 
-/// A reader that waits is told that the producer has died, and waits on where another follows.
+/// A waiting reader's call returns that the producer has died. If another producer follows, the
+/// reader can wait again.
 #[test]
 fn a_reader_is_told_of_a_dead_producer() {
     let _watched = crate::watchdog::watched();
@@ -224,7 +226,7 @@ fn a_reader_is_told_of_a_dead_producer() {
     assert_eq!(reader.batch(1).unwrap()[0], 7);
 }
 
-/// The counts of all handles of a party add up, also where one follows another.
+/// The counts of all handles of a party add up, even if one handle follows another.
 #[test]
 fn counts_add_up_over_successors() {
     let _watched = crate::watchdog::watched();
@@ -273,7 +275,8 @@ fn a_panic_leaves_the_place_to_another() {
     assert_eq!(seen, [0, 1]);
 }
 
-/// A full ring gates the producer of another process, and the reader's release lets it go on.
+/// A full ring gates the producer of another process, and the reader's release lets that producer
+/// go on.
 #[test]
 fn a_full_ring_gates_the_producer() {
     let _watched = crate::watchdog::watched();
@@ -289,7 +292,7 @@ fn a_full_ring_gates_the_producer() {
     });
 }
 
-/// Whatever the words of a segment hold: no call panics, leaves its bounds or runs for ever.
+/// Whatever the words of a segment hold, no call panics, leaves its bounds or runs for ever.
 #[test]
 fn random_words_are_an_error_at_most() {
     let _watched = crate::watchdog::watched();
@@ -381,7 +384,8 @@ fn an_unknown_status_is_damage() {
     }
 }
 
-/// A death is told also if the dead one's seat was recovered, and no process has taken it since.
+/// A call returns a death even if the dead process's seat was recovered, as long as no process has
+/// taken the seat since.
 #[test]
 fn a_death_is_told_until_the_seat_is_taken() {
     let _watched = crate::watchdog::watched();
@@ -401,7 +405,8 @@ fn a_death_is_told_until_the_seat_is_taken() {
     assert!(matches!(error, ClaimError::TimedOut(_)), "the last owner left: {error}");
 }
 
-/// A party that waits for a stage that waits for a dead one is told, too.
+/// A party's call also returns the death if the party waits for a stage that waits for the dead
+/// stage.
 #[test]
 fn a_death_is_told_along_the_stages() {
     let _watched = crate::watchdog::watched();
@@ -421,7 +426,7 @@ fn a_death_is_told_along_the_stages() {
     assert_eq!((dead.stage.as_str(), dead.pid), ("first", 1002));
 }
 
-/// The events of a stream are counted once, however many producers there were.
+/// The events of a stream are counted once, even if several producers followed each other.
 #[test]
 fn producers_count_their_own_events() {
     let _watched = crate::watchdog::watched();
@@ -430,7 +435,7 @@ fn producers_count_their_own_events() {
     for number in 1..4 {
         let mut tx = segment.producer(number);
         (0..2).for_each(|_| _ = tx.publish(|slot| *slot = 0).unwrap());
-        // A full ring, so that the producer waits, and flushes its counts.
+        // The ring is full, so the producer waits, and flushes its counts.
         (0..6).for_each(|_| _ = tx.publish(|slot| *slot = 0).unwrap());
         tx.publish_by(std::time::Instant::now(), |_| ()).unwrap_err();
         segment.kill(number, tx);

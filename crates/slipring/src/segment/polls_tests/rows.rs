@@ -1,4 +1,4 @@
-//! The calls of each handle, as repeated by a loop.
+//! The calls of each handle, each of which a loop repeats.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use crate::{ConflateError, Conflator, Selector, Sent, Waitable};
 /// An event: as long as a block, or the cell of a message without bytes.
 pub(super) type Event = [u64; 8];
 
-/// The finding of a call.
+/// What a call has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Nothing,
@@ -69,7 +69,7 @@ pub(super) fn done<T, X: Into<Seen>>(result: Result<T, X>) -> Seen {
     result.map_or_else(Into::into, |_| Done)
 }
 
-/// Of a call that returns the number of events.
+/// Returns the finding of a call that returns the number of events.
 pub(super) fn some(result: Result<impl TryInto<u64>, WaitError>) -> Seen {
     let count = |count: Result<u64, _>| if count.unwrap_or(1) == 0 { Nothing } else { Done };
     result.map_or_else(Into::into, |found| count(found.try_into().map_err(drop)))
@@ -86,8 +86,8 @@ fn once<T, X: Into<Seen>>(future: impl Future<Output = Result<T, X>>) -> Seen {
 /// Repeats one call of a handle.
 pub(super) type Poller = Box<dyn FnMut() -> Seen>;
 
-/// The name of a handle's type, the name of a call, whether the call can tell of a death, and what
-/// repeats it.
+/// The name of a handle's type, the name of a call, whether the call can return a death, and a
+/// function that repeats the call.
 pub(super) type Row<H> = (&'static str, &'static str, bool, fn(H) -> Poller);
 
 /// Makes a row from an expression that makes the call.

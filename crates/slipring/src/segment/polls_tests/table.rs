@@ -1,4 +1,5 @@
-//! The table of PROTOCOL.md, "Calls that do not wait", against the sources and against the tests.
+//! Compares the table of PROTOCOL.md, "Calls that do not wait", with the sources and with the
+//! tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -90,7 +91,7 @@ fn public_calls(text: &str, calls: &mut Calls) {
 fn read_sources(folder: &Path, calls: &mut Calls) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        // Promises within a process know no other process.
+        // Promises within one process do not depend on another process.
         if path.ends_with("src/promise") {
             continue;
         }
