@@ -1,4 +1,4 @@
-//! Every order of the calls of a promise's two halves, on one thread and on several.
+//! Tests every order of the calls of a promise's two halves, on one thread and on several.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,8 +53,8 @@ enum Step {
     Abandon,
 }
 
-/// Runs all sequences of up to four steps. Afterwards all that is left is dropped, and the value
-/// was dropped exactly once if there was one.
+/// Runs all sequences of up to four steps, and then drops the halves that are left. If there was a
+/// value, it was dropped exactly once.
 #[test]
 fn a_value_is_dropped_once_in_every_order() {
     let _watched = crate::watchdog::watched();
@@ -158,7 +158,7 @@ fn a_wait_ends_at_its_deadline_and_goes_on_later() {
         assert_eq!(awaited.wait(), Err(AwaitError::TimedOut));
         assert!(!awaited.is_settled());
         promise.fulfil(7).unwrap();
-        // A value that is there is taken whatever the deadline.
+        // If the value is there, the call takes it, even if the deadline has passed.
         assert_eq!(awaited.wait_until(began), Ok(7));
         assert!(awaited.is_settled());
     }
@@ -182,7 +182,7 @@ fn the_last_waker_is_woken_once() {
         assert!(poll(&mut awaited, &first_waker).is_pending());
     }
     assert!(poll(&mut awaited, &last_waker).is_pending());
-    // The first waker was given back, and the last one is kept beside `last_waker`.
+    // The first waker was given back. The last waker is kept, in addition to `last_waker`.
     assert_eq!((Arc::strong_count(&first), Arc::strong_count(&last)), (2, 3));
     promise.fulfil(7).unwrap();
     assert_eq!((first.0.load(Relaxed), last.0.load(Relaxed)), (0, 1));
@@ -263,7 +263,8 @@ fn an_abandoned_promise_gives_the_value_back() {
     assert_eq!(error, Abandoned(vec![7]));
 }
 
-/// Values that must stay on their thread can be handed over there; a value of no size, too.
+/// A value that must stay on its thread can be handed over on that thread, and so can a value of
+/// size zero.
 #[test]
 fn any_value_can_be_handed_over_within_a_thread() {
     let _watched = crate::watchdog::watched();

@@ -14,7 +14,7 @@ struct Machine {
     now: u64,
     /// Time from a notification until the waiter runs.
     wake_latency: u64,
-    /// Time from the moment for which a timer is set until the waiter runs.
+    /// Time from the moment at which a timer should go off until the waiter runs.
     timer_lateness: u64,
     /// CPU time of a poll, in nanoseconds.
     poll_cost: u64,
@@ -64,8 +64,8 @@ impl Machine {
     }
 
     /// Waits for the event that arrives at `arrival`. Each item of `notifies` is the time of a
-    /// notification without progress. Returns the waiter's lateness in nanoseconds; `None`: the
-    /// wait timed out at `until`.
+    /// notification without progress. Returns the waiter's lateness in nanoseconds, or `None` if
+    /// the wait timed out at `until`.
     fn wait(
         &mut self,
         arrival: u64,
@@ -129,8 +129,8 @@ impl Machine {
         }
     }
 
-    /// Waits for `events` events; `gap` gives the distance of each from the one before, in
-    /// nanoseconds. Returns the lateness of each event in the second half of the run, in
+    /// Waits for `events` events; `gap` returns the distance of each event from the previous event,
+    /// in nanoseconds. Returns the lateness of each event in the second half of the run, in
     /// nanoseconds, in ascending order.
     fn run(&mut self, events: u64, mut gap: impl FnMut(u64) -> u64) -> Vec<u64> {
         let (mut arrival, mut latenesses) = (self.now, Vec::new());
@@ -166,7 +166,7 @@ fn a_waiter_is_awake_when_regular_events_arrive() {
     }
 }
 
-/// An event that is due sooner than a sleeper runs is not worth a sleep.
+/// If an event is due before a sleeper could run, a sleep is not worth its cost.
 #[test]
 fn a_waiter_spins_for_regular_events_that_come_sooner_than_a_wake_up() {
     for gap in [2_000, 12_000, 25_000] {
@@ -228,8 +228,8 @@ fn a_waiter_spins_while_it_lends_its_core() {
     }
 }
 
-/// Another thread keeps the core for milliseconds whenever the waiter yields. Shows that it then
-/// yields no more for a while.
+/// Another thread keeps the core for milliseconds whenever the waiter yields. Shows that the waiter
+/// then stops yielding for a while.
 #[test]
 fn a_waiter_does_not_lend_its_core_to_a_thread_that_keeps_it() {
     let mut machine = Machine::new(None);
@@ -387,8 +387,8 @@ fn a_producer_naps_while_half_of_a_full_ring_is_released() {
     }
 }
 
-/// Where timers are late by as long as the ring's events last, a nap leaves the stage without
-/// events. Shows that the producer hardly ever tries one.
+/// If timers are late by as long as the ring's events last, a nap leaves the stage without events.
+/// Shows that the producer hardly ever tries such a nap.
 #[test]
 fn a_producer_does_not_nap_behind_a_ring_that_is_soon_empty() {
     for (capacity, work, timer_lateness) in [
@@ -409,13 +409,13 @@ fn a_producer_does_not_nap_behind_a_ring_that_is_soon_empty() {
     }
 }
 
-/// A handler that becomes faster than a nap expects has run out of events once, for a millisecond
-/// at most.
+/// If a handler becomes faster than a nap expects, it runs out of events once, for a millisecond at
+/// most.
 #[test]
 fn a_nap_that_was_too_long_is_the_last() {
     let mut filling = Filling::new(1024);
     filling.fill(100, 20_000);
-    // The stage handles the events that it has now, and all later ones, in less time.
+    // The stage handles its present events, and all later events, in less time.
     let Filling { producer: Machine { now, .. }, done, .. } = filling;
     filling.done = now + (done - now) / 20_000 * 500;
     filling.idle = 0;

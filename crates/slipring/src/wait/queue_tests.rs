@@ -69,7 +69,7 @@ pub(super) struct RaceCounts {
 
 /// Value of [`Race::asked`] that ends the race.
 const OVER: u64 = u64::MAX;
-/// Number of fenced notifications at the begin of a round.
+/// Number of fenced notifications at the beginning of a round.
 const UNNOTIFIED: u64 = 5;
 /// Number of stores that the notifier makes to [`Race::ballast`] in each round.
 const STORES: u64 = 40;
@@ -174,9 +174,9 @@ fn sleep_until(queue: &WaitQueue, progress: &AtomicU64, value: u64) {
     }
 }
 
-/// Two threads send a number to and fro. Each publishes its next number only after the other's
-/// answer, so no later publication makes up for a lost wake-up. Each publication comes just after
-/// the queue became quiet, at about the moment when the other thread falls asleep.
+/// Two threads send a number to and fro. Each thread publishes its next number only after the other
+/// thread's answer, so no later publication makes up for a lost wake-up. Each publication comes
+/// just after the queue became quiet, at about the moment when the other thread falls asleep.
 #[test]
 fn a_quiet_queue_loses_no_wake_up() {
     let (there, back) = (WaitQueue::new(), WaitQueue::new());

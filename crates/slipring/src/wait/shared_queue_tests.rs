@@ -38,7 +38,7 @@ fn a_sleeper_whose_limit_passes_withdraws_its_announcement() {
     }
 }
 
-/// A wake-up takes every announcement once, also those that no sleeper will withdraw.
+/// A wake-up takes back every announcement once, even announcements that no sleeper will withdraw.
 #[test]
 fn a_wake_up_takes_all_announcements_once() {
     let queue = on_the_heap();
@@ -119,7 +119,8 @@ fn any_words_do_no_harm() {
     }
 }
 
-/// A time that lies far ahead does not keep a queue from becoming quiet: another clock set it.
+/// A time that lies far ahead, which another clock must have set, does not keep a queue from
+/// becoming quiet.
 #[test]
 fn a_time_of_another_clock_is_ignored() {
     let queue = on_the_heap();
@@ -296,7 +297,7 @@ mod processes {
                 let is_fenced = |word: u32| word >= SLEEPER && word & FENCED != 0;
                 wait_for("the sleeper", || is_fenced(words.there.load()).then_some(()));
                 words.ping.store(1, Release);
-                // A wake-up that ends before the wake of the futex.
+                // A wake-up that ends before it wakes the futex.
                 let raise = |word| Some((word & !0xFFFF_FFFE) + EPOCH);
                 words.there.word.fetch_update(Relaxed, Relaxed, raise).unwrap();
                 words.pong.store(1, Release);
@@ -360,7 +361,7 @@ mod processes {
         wait_for("the announcement", || (word(&there) == SLEEPER | FENCED).then_some(()));
         child.kill();
         assert_eq!(word(&there), SLEEPER | FENCED, "the dead sleeper's announcement is left");
-        // A living sleeper withdraws its own announcement only.
+        // A living sleeper withdraws only its own announcement.
         there.sleep(Some(Duration::ZERO), &mut || false);
         assert_eq!(word(&there), SLEEPER | FENCED);
         notify(&there);
@@ -383,7 +384,8 @@ mod processes {
             while !ready() {
                 let announced = words.there.word.load(Relaxed);
                 shared_queue::sleep(&words.there, limit, &mut ready);
-                // A sleep whose limit passed before the death is none that the death cost.
+                // If the limit of a sleep passed before the death, the death did not cost that
+                // sleep.
                 sleeps += u64::from(words.there.word.load(Relaxed) >> 32 != announced >> 32);
             }
             assert!(sleeps <= 1, "{sleeps} sleeps after the death");

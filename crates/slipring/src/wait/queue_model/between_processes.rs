@@ -1,9 +1,9 @@
 //! Models of the queue that processes share (shared_queue::I1 to I3).
 //!
-//! The sleeps of these models have no limit, except where a model gives them one, because without
-//! deaths no wake-up depends on it. Where threads die, a sleep ends by its limit only while no
-//! other thread can take a step, and only as often as the model allows. So the models also count
-//! the limits that a death costs.
+//! The sleeps of these models have no limit, unless a model gives them one, because without deaths
+//! no wake-up depends on a limit. If threads die, a sleep ends by its limit only while no other
+//! thread can take a step, and only as often as the model allows. So the models also count the
+//! sleeps until the limit that a death costs.
 
 use super::explore::{Model, Program};
 use super::machine::wait_for_others;
@@ -129,9 +129,9 @@ fn four_threads(start: u64, soaks: bool, twin: &'static str) -> Explored {
     if soaks { model.explore(twin) } else { Model { end: None, ..model }.explore(twin) }
 }
 
-/// Explores one notifier, two sleepers, and a notification after their end. At most `deaths` of the
-/// sleepers die; the notifier may die, too, if `notifier_dies`. `limits` sleeps of each thread may
-/// end by their limit.
+/// Explores one notifier, two sleepers, and a notification after all of these have ended. At most
+/// `deaths` sleepers die. With `notifier_dies`, the notifier may die, too. `limits` sleeps of each
+/// thread may end by their limit.
 fn deaths(start: u64, publications: u8, notifier_dies: bool, deaths: u8, limits: u8) -> Explored {
     let data = ModelData::between_processes(start, 1, publications);
     let threads = vec![
@@ -184,7 +184,7 @@ fn no_sleeper_misses_one_of_two_notifiers_of_other_processes() {
     passes(9_000, |start| two_notifiers(start, publications(), false, ""));
 }
 
-/// The start is in the last epoch, so the epoch comes round to zero.
+/// The start is in the last epoch, so the epoch wraps around to zero.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn neither_of_two_sleepers_of_two_processes_is_left_asleep() {
@@ -197,7 +197,7 @@ fn two_sleepers_and_two_notifiers_lose_no_wake_up() {
     passes(57_000, |start| four_threads(start, soaks(), ""));
 }
 
-/// The nap in place of a refused barrier needs no limit either.
+/// If a nap replaces a refused barrier, the sleeps need no limit, either.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn a_refused_barrier_of_processes_loses_no_wake_up() {
@@ -212,8 +212,8 @@ fn a_dead_sleeper_leaves_no_other_asleep() {
     passes(19_000, |start| deaths(in_soak(start), publications(), false, 1, 0));
 }
 
-/// Each death of a notifier costs each sleeper one limit at most. Without limits, a sleeper would
-/// sleep for ever. (Two deaths: the next test.)
+/// Because of each death of a notifier, each sleeper sleeps until its limit at most once. Without
+/// limits, a sleeper would sleep for ever. The next test has two deaths.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn a_death_between_the_epoch_and_the_wake_costs_one_limit() {
@@ -231,8 +231,8 @@ fn two_such_deaths_cost_two_limits() {
     passes(29_000, |start| deaths(in_soak(start), publications(), true, 2, 2));
 }
 
-/// An epoch of one bit shows an epoch that comes round during one sleep: the sleeper needs a limit.
-/// The count of sleepers, and the epoch, stay whole.
+/// An epoch of one bit soon wraps around during a sleep. Then the sleeper needs a limit, but the
+/// count of sleepers, and the epoch, stay correct.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn an_epoch_that_comes_round_costs_one_limit() {

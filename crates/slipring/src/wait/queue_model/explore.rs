@@ -1,4 +1,4 @@
-//! The exploration of every state that a model's threads can reach.
+//! Explores every state that a model's threads can reach.
 
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
@@ -9,7 +9,7 @@ use super::system::set_refuses;
 use crate::base::panics::panic_message;
 
 /// A thread's program: a function that makes the call with the given argument, and returns the
-/// argument of the next call. `None`: that was the last one.
+/// argument of the next call, or `None` after the last call.
 pub(crate) type Program<'m> = Box<dyn Fn(u8) -> Option<u8> + 'm>;
 
 /// A model of several threads. The first call of each thread's [`Program`] has the argument 0.
@@ -18,8 +18,8 @@ pub(crate) struct Model<'m> {
     pub(crate) threads: Vec<(&'static str, Program<'m>)>,
     /// Whether the simulated system can refuse a barrier.
     pub(crate) refuses: bool,
-    /// The threads that can die: the first ones of the model. For each thread, the argument of the
-    /// first call of its successor, or `None` if it has no successor.
+    /// The threads that can die. They are the first threads of the model. For each of them, the
+    /// argument of the first call of its successor, or `None` if it has no successor.
     pub(crate) mortal: Vec<Option<u8>>,
     /// Largest number of deaths.
     pub(crate) deaths: u8,
@@ -105,8 +105,8 @@ impl Model<'_> {
         }
     }
 
-    /// Returns the states that follow if a sleep ends by its limit. Called only where no thread can
-    /// take a step, because a limit is longer than all that the threads do meanwhile.
+    /// Returns the states that follow if a sleep ends by its limit. Called only if no thread can
+    /// take a step, because a limit is longer than the time of all other steps.
     fn oversleeps(&self, state: &State) -> impl Iterator<Item = State> {
         let limits = self.limits;
         let can = move |thread: &Thread| {

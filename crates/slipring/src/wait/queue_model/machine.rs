@@ -2,15 +2,15 @@
 //! threads. A simulated thread makes one *call* after the other, and takes several steps for each.
 //! In each step the machine runs the call's code again from the beginning: accesses of earlier
 //! steps return their recorded results, and at most one access that other threads can see is *new*.
-//! At the second one, a panic ends the step.
+//! At the second new access, a panic ends the step.
 //!
 //! So a state is plain data: instead of a suspended call it contains the results of its accesses up
 //! to now. The code between two accesses is the library's own.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
-//!   memory later. A load returns the newest store to the word in its own thread's buffer, or else
-//!   reads memory. A fence, a read-modify-write operation and a lock wait until the buffer is
-//!   empty. A membarrier empties the buffers of all threads.
+//!   memory later. A load returns the newest store to the word in its own thread's buffer. If that
+//!   buffer has no store to the word, the load reads memory. A fence, a read-modify-write operation
+//!   and a lock wait until the buffer is empty. A membarrier empties the buffers of all threads.
 //! - **The compiler** may delay a store until the next compiler or processor fence, or the next
 //!   read-modify-write operation. A membarrier does not reach a store that the compiler delays.
 //! - **Statistics** are not part of the state. Where `queue.rs` branches on the value of a
@@ -139,13 +139,13 @@ pub(super) struct State {
     /// Addresses and values of the words that were written.
     words: Vec<(usize, u64)>,
     locks: Vec<Lock>,
-    /// Shared with the states before, until a step changes the thread: most of a state's cost was
-    /// its copy.
+    /// A thread is shared with the earlier states until a step changes it, because copying the
+    /// threads was most of a state's cost.
     pub(super) threads: Vec<Rc<Thread>>,
     /// Number of threads that have died.
     pub(super) deaths: u8,
     /// The bits of a word that the memory does not keep. A memory that keeps one bit of each epoch
-    /// shows the effect of an epoch that comes round.
+    /// shows the effect of an epoch that wraps around.
     not_kept: u64,
 }
 
@@ -192,12 +192,12 @@ impl State {
 
     /// Empties the store buffer of every core.
     ///
-    /// A real barrier reaches the cores one after the other, a simulated one all of them at once.
-    /// It hides no outcome in a model with one notifier or one sleeper, because only notifiers have
-    /// stores in their buffers: with one notifier, it empties only one buffer; with one sleeper,
-    /// only the thread that issues it reads the notifiers' stores. No model of a queue of one
-    /// process has both several notifiers and several sleepers. The models of a queue that
-    /// processes share call [`State::barrier`] instead.
+    /// A real barrier reaches the cores one after the other, and a simulated barrier reaches all
+    /// cores at once. In a model with one notifier or one sleeper, this hides no outcome, because
+    /// only notifiers have stores in their buffers. With one notifier, the barrier empties only one
+    /// buffer. With one sleeper, only the thread that issues the barrier reads the notifiers'
+    /// stores. No model of a queue of one process has both several notifiers and several sleepers.
+    /// The models of a queue that processes share call [`State::barrier`] instead.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
             self.barrier(thread);
@@ -211,9 +211,9 @@ impl State {
         }
     }
 
-    /// Ends a thread, whose process was killed. The stores in the core's store buffer reach memory,
-    /// and those that the compiler delays are never made. `successor` is the argument of the first
-    /// call of a thread that goes on with the program; `None`: no thread goes on.
+    /// Ends a thread, whose process was killed. The stores in the core's store buffer reach memory.
+    /// The stores that the compiler delays are never made. `successor` is the argument of the first
+    /// call of a thread that goes on with the program, or `None` if no thread goes on.
     pub(super) fn kill(&mut self, thread: usize, successor: Option<u8>) {
         self.deaths += 1;
         self.barrier(thread);
@@ -229,8 +229,8 @@ impl State {
 }
 
 /// A hash of 64 bits. The upper half of the product of each word and a constant is folded into the
-/// lower half. The standard library's hash took a third of the exploration; it resists attackers,
-/// and a model has none.
+/// lower half. The standard library's hash took a third of the exploration's time, because it
+/// resists attackers, which a model does not have.
 #[derive(Default)]
 pub(super) struct Digest(u64);
 
@@ -255,7 +255,7 @@ impl Hasher for Digest {
         self.write_u64(value as u64);
     }
     fn write_u64(&mut self, value: u64) {
-        // The first digits of the golden ratio, with an odd last one.
+        // The first digits of the golden ratio. The last digit is odd.
         const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15;
         // The 1 makes a word of zeros count.
         let product = u128::from(self.0.rotate_left(5) ^ value ^ 1).wrapping_mul(FACTOR);
@@ -311,7 +311,7 @@ pub(super) struct Stop;
 thread_local! {
     /// The current step of the exploration. A model's final assertions run in a step of their own.
     static STEP: RefCell<Option<Step>> = const { RefCell::new(None) };
-    /// Name of the chosen twin; empty: none.
+    /// Name of the chosen twin; empty if no twin is chosen.
     static TWIN: Cell<&'static str> = const { Cell::new("") };
 }
 

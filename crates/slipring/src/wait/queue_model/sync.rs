@@ -125,8 +125,8 @@ impl AtomicU64 {
     }
 }
 
-/// A number that serves measurements or thresholds; no protocol depends on its value. Where
-/// `queue.rs` branches on the value of a statistic, the exploration takes both branches.
+/// A number that serves measurements or thresholds; no protocol depends on its value. If `queue.rs`
+/// branches on the value of a statistic, the exploration takes both branches.
 pub(crate) struct Statistic;
 
 impl Statistic {

@@ -64,8 +64,8 @@ pub(crate) fn monotonic_nanos() -> u64 {
 
 /// Sleeps at a word while its high half is `epoch`. The comparison and the beginning of the sleep
 /// are one step, as the kernel's lock of a futex makes them. A sleep of less than
-/// [`LONGEST_SHARED_SLEEP`] can end by its limit at any time, a longer one only where the model
-/// allows it.
+/// [`LONGEST_SHARED_SLEEP`] can end by its limit at any time. A longer sleep can do so only if the
+/// model allows it.
 pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
     let limited = limit < LONGEST_SHARED_SLEEP;
     access(true, |step| {

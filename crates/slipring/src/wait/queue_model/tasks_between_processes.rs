@@ -104,7 +104,7 @@ fn a_task_misses_no_notifier_of_another_process() {
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn a_task_that_goes_leaves_the_other_its_wake_up() {
-    // From a quiet start there are ten times as many states, which take minutes.
+    // From a quiet start, the model reaches ten times as many states, which takes minutes.
     for start in if soaks() { vec![QUIET, FENCED] } else { vec![FENCED] } {
         let states = a_task_goes(u64::from(start)).unwrap_or_else(|reason| panic!("{reason}"));
         assert!(states >= 90_000, "{states} states are fewer than expected");
