@@ -73,8 +73,8 @@ impl std::error::Error for ObserveError {}
 /// An observer holds up neither the writer nor the ring. It costs the writer only the time to fetch
 /// back the cache lines that the observer loaded. An observer that the writer overtakes skips the
 /// oldest quarter of the slots, because the next puts overwrite these slots, and counts the values
-/// that it missed. At any time, `returned values + missed values + values still`
-/// [`behind`](Observer::behind) `= puts since the observer's start`.
+/// that it missed. At any time, the numbers of returned values, of missed values, and of values
+/// [`behind`](Observer::behind) sum to the number of puts since the observer's start.
 ///
 /// As an iterator, an observer waits for each value, and ends when the mirror is closed and
 /// drained:
