@@ -96,7 +96,7 @@ impl WaitContext {
     }
 }
 
-/// What a waiter does between two polls.
+/// The action of a waiter between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitAction {
