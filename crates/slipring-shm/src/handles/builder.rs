@@ -299,8 +299,8 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets how waiting stages react when the producer's process dies; they wait for the next
-    /// producer unless stated.
+    /// Sets how waiting stages react when the producer's process dies; by default, they wait for
+    /// the next producer.
     ///
     /// If there are several producers, only the death of the last living one counts: while another
     /// producer lives, the stream goes on behind the claims of the dead one.

@@ -279,7 +279,7 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 /// calls this.
 pub fn play(roles: &[(&str, fn())]) {
     let Ok(name) = std::env::var(ROLE) else { return };
-    // The thread that started this process waits for it, or lets it be killed by dropping it.
+    // The thread that started this process waits for it, or drops its handle, which kills it.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     on_each_step(|step| {
         let Ok(wanted) = std::env::var(STEP) else { return };

@@ -53,7 +53,8 @@ pub fn fork(body: impl FnOnce()) -> pid_t {
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {
-        // SAFETY: asks to be killed when the parent ends.
+        // SAFETY: the call asks the kernel to kill this process when its parent ends, and touches
+        // no memory.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         let code = if catch_unwind(AssertUnwindSafe(body)).is_ok() { 0 } else { 101 };
         // SAFETY: ends the child without the parent's destructors.

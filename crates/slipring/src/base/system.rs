@@ -164,8 +164,8 @@ mod chosen {
 }
 
 /// Returns the nanoseconds of a clock that never goes back. On Linux, this clock advances in ticks
-/// of 1 to 10 ms (`CLOCK_MONOTONIC_COARSE` of clock_gettime(2)). A reading takes a third of the
-/// time of a reading of an exact clock, and holds up no other work of the processor. On other
+/// of 1 to 10 ms (`CLOCK_MONOTONIC_COARSE` of clock_gettime(2)). Reading it takes a third as long
+/// as reading an exact clock, and does not hold up the processor's other instructions. On other
 /// systems the clock is exact.
 pub(crate) fn coarse_nanos() -> u64 {
     chosen::coarse_nanos()

@@ -138,7 +138,7 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
                 self.groups.add(&core.control.plan, runners);
                 self.ring.exchange(key, stage);
             }
-            // The drop of the key fails the graph.
+            // Dropping the key fails the graph.
             Err(problem) => drop(self.problem.get_or_insert(problem)),
         }
         self

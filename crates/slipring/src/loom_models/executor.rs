@@ -32,8 +32,8 @@ fn loom_turns_follow_each_other() {
     });
 }
 
-/// A thread stores a value, and finds the turn taken. The thread that has the turn finds the mark,
-/// and sees the value.
+/// A thread stores a value, finds the turn taken, and leaves a mark. The thread that has the turn
+/// finds the mark, and must see the value.
 #[test]
 fn loom_a_mark_brings_what_its_thread_has_seen() {
     explore_unfenced(10, None, || {

@@ -142,10 +142,10 @@ impl News {
 /// Runs the model of a data edge as [`explore`] does, and asserts that in each execution at most
 /// one thread issues a `SeqCst` fence.
 ///
-/// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. Fences in different
-/// threads of a model could so hide that an edge between these is missing. If the model returns
-/// handles, they are dropped only after the fencing threads were counted. A fence of that drop
-/// hides nothing, because no other thread runs meanwhile.
+/// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. So fences in two
+/// threads of a model can hide that an edge between the threads is missing. Handles that the model
+/// returns are dropped only after the fencing threads were counted. A fence in such a drop hides
+/// nothing, because no other thread runs then.
 fn explore_unfenced<T>(
     least: usize,
     preemptions: Option<usize>,

@@ -39,8 +39,8 @@ use crate::ring::spec::Delivery;
 use crate::ring::stamp;
 use crate::ring::words::{PoolWord, SeatedClaim, ahead};
 
-/// Returns a boundary before which all positions are published. If another party has released
-/// beyond a position, the boundary is beyond that position, too.
+/// Returns a boundary: all positions before it are published, and it is never behind a position
+/// that another party has released.
 pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     let control = &core.control;
     let plan = &control.plan;

@@ -41,7 +41,7 @@ pub(crate) fn shared_thread_name(number: usize) -> String {
     format!("stages-{number}")
 }
 
-/// What the calling thread does while the stages run.
+/// Work of the calling thread while the stages run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// The calling thread produces, and runs stages while it waits for room or for the end.

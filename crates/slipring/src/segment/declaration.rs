@@ -45,7 +45,7 @@ pub struct StageDeclaration {
     pub delivery: StageDelivery,
     /// Indices of the stages that this stage follows.
     pub after: Vec<usize>,
-    /// What happens to the parties that wait for the stage when the stage's process dies; unused
+    /// Effect on the parties that wait for the stage when the stage's process dies; unused
     /// for a tap.
     pub on_death: OnDeath,
 }
@@ -61,7 +61,7 @@ pub struct Declaration {
     pub stages: Vec<StageDeclaration>,
     /// Number of producers that the ring has room for, at least 1.
     pub producers: usize,
-    /// What happens to the stages when a producer's process dies.
+    /// Effect on the stages when a producer's process dies.
     pub producer_on_death: OnDeath,
 }
 

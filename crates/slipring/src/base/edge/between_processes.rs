@@ -9,7 +9,8 @@ use crate::base::sync::{
 pub(crate) mod seated {
     use super::*;
 
-    /// Takes a seat, if `take` returns the word that the new owner stores.
+    /// Takes a seat: stores the word that `take` returns for the seat's present word. If `take`
+    /// returns `None`, the seat stays as it is.
     #[inline(always)]
     pub(crate) fn take(
         owner: &AtomicU64,

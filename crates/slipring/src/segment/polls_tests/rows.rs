@@ -15,7 +15,7 @@ use crate::{ConflateError, Conflator, Selector, Sent, Waitable};
 /// An event: as long as a block, or the cell of a message without bytes.
 pub(super) type Event = [u64; 8];
 
-/// What a call has found.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Nothing,
