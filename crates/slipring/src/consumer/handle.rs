@@ -23,7 +23,7 @@ use crate::errors::{BatchError, WaitError};
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout, View};
 use crate::ring::waits::{Place, Unmet};
-use crate::ring::world::{Watched, World};
+use crate::ring::world::World;
 use crate::wait::HandleLearner;
 
 /// A stage's handle, which lends events to one thread at a time.
@@ -384,11 +384,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     fn heard(&self, due: bool) -> Option<WaitError> {
         let state = self.position.state();
         let place = Place { party: state.stage, at: self.position.next() };
-        let ring = Watched {
-            control: state.control(),
-            ring: &*state.core,
-            is_damaged: &|| self.position.finds_damage(),
-        };
+        let is_damaged = || self.position.finds_damage();
+        let ring = state.core.watched(&is_damaged);
         state.core.world.refuse(ring, place, &state.task, due)
     }
 

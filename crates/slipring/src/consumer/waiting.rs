@@ -17,7 +17,7 @@ use crate::ring::helper;
 use crate::ring::self_wait::{self, StageHandle};
 use crate::ring::slots::Layout;
 use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter, WaitingTask};
-use crate::ring::world::{Watched, World as _};
+use crate::ring::world::World as _;
 use crate::wait::{HandleLearner, WaitStrategy as _};
 
 /// Interval at which a thread that waits for an event inside a stage's handler looks for other
@@ -257,11 +257,8 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
 
     fn watch(&mut self, waiter: &Waiter) -> Option<WaitError> {
         let state = self.position.state();
-        let ring = Watched {
-            control: state.control(),
-            ring: &*state.core,
-            is_damaged: &|| self.position.finds_damage(),
-        };
+        let is_damaged = || self.position.finds_damage();
+        let ring = state.core.watched(&is_damaged);
         state.core.world.watch(ring, waiter)
     }
 

@@ -9,7 +9,6 @@ use crate::base::sync::twin;
 use crate::errors::WaitError;
 use crate::processes::claims::{self, ProducerSeat};
 use crate::processes::closing;
-use crate::processes::recovery;
 use crate::producer::sealed::Sharing;
 use crate::producer::{Producer, Refusal};
 use crate::ring::core::Core;
@@ -229,7 +228,7 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         seat.intend_nothing();
         if leaves {
             // A dead producer must not keep the ring open.
-            self.core.world.settle_dead_producers(recovery::watched(&self.core));
+            self.core.world.settle_dead_producers(self.core.watched(&|| false));
             closing::leave(control, &self.core.world, seat);
         } else {
             control.waits.notify(&control.plan.producer_notifies);

@@ -29,7 +29,7 @@ use crate::ring::spec::Delivery;
 use crate::ring::stamp::Stamp;
 use crate::ring::waits::Place;
 use crate::ring::words::{ChunkCell, IDLE, ahead, bound_ahead};
-use crate::ring::world::{Recover, Watched, World};
+use crate::ring::world::{Recover, World};
 use crate::wait::queue::WaitQueue;
 
 /// The caller of `settle` holds the proof of the death ([`Proof::recover`]). Each step may be
@@ -46,11 +46,6 @@ impl<E, L: Layout> Recover for Core<E, L> {
     }
 }
 
-/// Returns the view of a ring for a caller that has no check for damage of its own.
-pub(crate) fn watched<E, L: Layout>(core: &Core<E, L>) -> Watched<'_> {
-    Watched { control: &core.control, ring: core, is_damaged: &|| false }
-}
-
 impl<E: Send + Sync, L: Layout<World = Processes>> SleptFor for Core<E, L> {
     fn queue(&self, index: usize) -> &WaitQueue {
         self.control.waits.queue(index)
@@ -61,7 +56,7 @@ impl<E: Send + Sync, L: Layout<World = Processes>> SleptFor for Core<E, L> {
     }
 
     fn watch(&self, task: u64, place: Place) -> bool {
-        self.world.watch_for_task(watched(self), task, place)
+        self.world.watch_for_task(self.watched(&|| false), task, place)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter, WaitingTask};
 use crate::ring::words::{ClaimWord, ahead};
-use crate::ring::world::{Watched, World};
+use crate::ring::world::World;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Returns the number of slots that could be claimed at this moment.
@@ -105,7 +105,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     fn heard(&self, due: bool) -> Option<WaitError> {
         let control = &self.core.control;
         let place = Place { party: control.plan.producer_party(), at: self.next };
-        let ring = Watched { control, ring: &*self.core, is_damaged: &|| false };
+        let ring = self.core.watched(&|| false);
         self.core.world.refuse(ring, place, &self.number, due)
     }
 
@@ -443,7 +443,7 @@ impl<E, L: Layout, S: sealed::Sharing> Awaited for Room<'_, E, L, S> {
     }
 
     fn watch(&mut self, waiter: &Waiter) -> Option<WaitError> {
-        let ring = Watched { control: &self.core.control, ring: self.core, is_damaged: &|| false };
+        let ring = self.core.watched(&|| false);
         self.core.world.watch(ring, waiter)
     }
 

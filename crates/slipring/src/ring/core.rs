@@ -26,6 +26,7 @@ use crate::ring::slots::{Layout, Storage, View};
 use crate::ring::snapshot;
 use crate::ring::stamp::{self, MAX_RUN, Stamp};
 use crate::ring::words::ahead;
+use crate::ring::world::Watched;
 
 /// The slots of a ring, and all other data that the ring's handles share.
 pub(crate) struct Core<E, L: Layout> {
@@ -141,6 +142,12 @@ impl<E, L: Layout> Core<E, L> {
         // SAFETY: `filled` was 1, so the events exist; by the caller's promise no reference is
         // left.
         unsafe { self.slots.drop_events(self.slots.mask() + 1) }
+    }
+
+    /// Returns the ring as its world sees it when it checks for deaths. `is_damaged` returns
+    /// whether the words at which the caller waits contradict each other.
+    pub(crate) fn watched<'a>(&'a self, is_damaged: &'a dyn Fn() -> bool) -> Watched<'a> {
+        Watched { control: &self.control, ring: self, is_damaged }
     }
 
     pub(crate) fn capacity(&self) -> u64 {

@@ -8,7 +8,6 @@ use super::ring::SegmentRing;
 use crate::errors::WaitError;
 use crate::processes::deaths::{DeathChecks, Processes};
 use crate::processes::layout::InSegment;
-use crate::processes::recovery;
 use crate::ring::asked;
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
@@ -37,7 +36,7 @@ impl<E: Send, L: SegmentLayout> RequestRing for Owner<E, InSegment<L>> {
         &self.world
     }
     fn watch(&self, seq: u64) -> Option<WaitError> {
-        self.world.watch_for_request(recovery::watched(self), seq)
+        self.world.watch_for_request(self.watched(&|| false), seq)
     }
 }
 
