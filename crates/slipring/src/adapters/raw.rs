@@ -125,7 +125,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// Makes each later claim stop at the ring's end. The producer of one of several processes
     /// needs this.
     pub(crate) fn stop_at_end(&mut self) {
-        self.producer.stops_at_end = true;
+        self.producer.sharing.stop_at_end();
     }
 
     /// Returns the number of claimed positions that are not published yet.

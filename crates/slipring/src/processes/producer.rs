@@ -20,7 +20,14 @@ use crate::wait::HandleLearner;
 
 /// Marks one of several producers of a segment that processes share. It cannot be cloned, because a
 /// segment has room for a declared number of producers.
-pub struct Apart(());
+pub struct Apart {
+    /// Index of the handle's seat.
+    seat: usize,
+    /// End of the handle's last claim.
+    claim_end: u64,
+    /// Whether the handle's claims end at the ring's end at the latest.
+    stops_at_end: bool,
+}
 
 /// Number of times that a call tries to claim while other producers claim.
 const TRIES: usize = 3;
@@ -28,6 +35,10 @@ const TRIES: usize = 3;
 #[allow(private_interfaces)]
 impl Sharing for Apart {
     const MANY: bool = true;
+
+    fn at(next: u64) -> Self {
+        Apart { seat: 0, claim_end: next, stops_at_end: false }
+    }
 
     #[inline(always)]
     fn reserve<E, L: Layout>(
@@ -39,11 +50,15 @@ impl Sharing for Apart {
 
     #[inline(always)]
     fn within_end<E, L: Layout>(producer: &Producer<E, L, Apart>, seq: u64, len: u64) -> u64 {
-        if producer.stops_at_end {
+        if producer.sharing.stops_at_end {
             let at = seq & (producer.core.capacity() - 1);
             return len.min(producer.core.capacity() - at);
         }
         len
+    }
+
+    fn stop_at_end(&mut self) {
+        self.stops_at_end = true;
     }
 
     fn claimed<E, L: Layout>(core: &Core<E, L>, next: u64) -> (u64, bool) {
@@ -107,8 +122,8 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         from: u64,
         learned: HandleLearner,
     ) -> Self {
-        let mut producer = Producer::new(core, learned);
-        (producer.next, producer.limit, producer.seat) = (from, from, seat);
+        let mut producer: Self = Producer::new(core, learned);
+        (producer.next, producer.limit, producer.sharing.seat) = (from, from, seat);
         producer
     }
 
@@ -116,8 +131,8 @@ impl<E, L: Layout> Producer<E, L, Apart> {
     #[inline(always)]
     fn own_seat(&self) -> ProducerSeat<'_> {
         let control = &self.core.control;
-        let number = self.seat.wrapping_sub(control.plan.first_producer_seat);
-        ProducerSeat { number: number as u64, words: &control.membership.seats[self.seat] }
+        let number = self.sharing.seat.wrapping_sub(control.plan.first_producer_seat);
+        ProducerSeat { number: number as u64, words: &control.membership.seats[self.sharing.seat] }
     }
 
     /// Takes `len` positions if they are free now. Near the ring's end, takes only the positions
@@ -130,8 +145,8 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         // producers claim.
         let asked = len;
         let len = Apart::within_end(self, self.next, asked);
-        if self.next == self.claim_end && self.knows_room(len) {
-            let own = SeatedClaim::new(self.claim_end, self.own_seat().number);
+        if self.next == self.sharing.claim_end && self.knows_room(len) {
+            let own = SeatedClaim::new(self.sharing.claim_end, self.own_seat().number);
             let claim = self.next..self.next.wrapping_add(len);
             if claims::claim(&self.core.control, self.own_seat(), own, claim) {
                 let seq = self.won(len);
@@ -185,7 +200,7 @@ impl<E, L: Layout> Producer<E, L, Apart> {
     fn won(&mut self, len: u64) -> u64 {
         let seq = self.next;
         self.next = seq.wrapping_add(len);
-        self.claim_end = self.next;
+        self.sharing.claim_end = self.next;
         seq
     }
 
@@ -205,7 +220,7 @@ impl<E, L: Layout> Producer<E, L, Apart> {
     #[inline(always)]
     fn begin_front(&mut self, seq: u64, len: u64) {
         let end = seq.wrapping_add(len);
-        if end != self.claim_end {
+        if end != self.sharing.claim_end {
             twin!("front-first": claims::split(&self.core, self.own_seat(), end) => ());
         }
     }
@@ -214,7 +229,7 @@ impl<E, L: Layout> Producer<E, L, Apart> {
     #[inline(always)]
     fn end_front(&mut self, seq: u64, len: u64) {
         let end = seq.wrapping_add(len);
-        if end != self.claim_end {
+        if end != self.sharing.claim_end {
             twin!("front-first": () => claims::split(&self.core, self.own_seat(), end));
             self.own_seat().words.shorten(end);
         }

@@ -2,7 +2,6 @@
 //! [`producer`](crate::producer) states the invariants.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use crate::base::sync::{panicking, twin};
 use crate::errors::{Cause, ClaimError, WaitError};
@@ -40,6 +39,11 @@ pub(crate) mod sealed {
         #[doc(hidden)]
         const MANY: bool;
 
+        /// Returns the state of a new handle whose first claim begins at `next`, if no other
+        /// producer claims before.
+        #[doc(hidden)]
+        fn at(next: u64) -> Self;
+
         /// Takes `len` positions if they are free now. The caller has checked that the ring is
         /// running.
         #[doc(hidden)]
@@ -54,6 +58,10 @@ pub(crate) mod sealed {
         fn within_end<E, L: Layout>(_: &Producer<E, L, Self>, _seq: u64, len: u64) -> u64 {
             len
         }
+
+        /// Makes later claims stop at the ring's end, where the kind of producer needs this.
+        #[doc(hidden)]
+        fn stop_at_end(&mut self) {}
 
         /// Returns the position from which the next claim takes slots, and whether the ring takes
         /// no more claims. `next` is that position as the handle knew it last.
@@ -84,9 +92,9 @@ pub(crate) mod sealed {
 }
 
 /// Marks the only producer of a ring.
-pub struct Single(());
+pub struct Single(pub(super) ());
 /// Marks one of several producers that share a ring. A producer of a shared ring can be cloned.
-pub struct Many(());
+pub struct Many(pub(super) ());
 
 /// A producer's handle: it claims slots, fills them in place and publishes them.
 ///
@@ -163,13 +171,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// if the thread that creates the handle is already unwinding, and it becomes true at `close`
     /// or `close_all`.
     pub(crate) ignores_panic: bool,
-    /// Index of the handle's seat. This field and the next two are used only by the handles of a
-    /// ring whose producers are separate processes.
-    pub(crate) seat: usize,
-    pub(crate) claim_end: u64,
-    /// Whether the handle's claims end at the ring's end at the latest.
-    pub(crate) stops_at_end: bool,
-    sharing: PhantomData<S>,
+    /// State of a handle of this kind.
+    pub(crate) sharing: S,
 }
 
 /// A producer's handle of a ring that several producers share. Clone the handle for each thread.
@@ -232,10 +235,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             refreshes,
             coalesced: 0,
             ignores_panic: panicking(),
-            seat: 0,
-            claim_end: next,
-            stops_at_end: false,
-            sharing: PhantomData,
+            sharing: S::at(next),
             core,
         }
     }

@@ -14,6 +14,10 @@ use crate::ring::world::World as _;
 impl sealed::Sharing for Single {
     const MANY: bool = false;
 
+    fn at(_next: u64) -> Self {
+        Single(())
+    }
+
     #[inline(always)]
     fn reserve<E, L: Layout>(producer: &mut Producer<E, L>, len: u64) -> Result<u64, Refusal> {
         if producer.limit.wrapping_sub(producer.next) < len {
@@ -40,6 +44,10 @@ impl sealed::Sharing for Single {
 #[allow(private_interfaces)]
 impl sealed::Sharing for Many {
     const MANY: bool = true;
+
+    fn at(_next: u64) -> Self {
+        Many(())
+    }
 
     #[inline(always)]
     fn reserve<E, L: Layout>(
