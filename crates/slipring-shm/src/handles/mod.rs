@@ -9,6 +9,6 @@ pub(crate) mod awaited;
 pub(crate) mod builder;
 pub(crate) mod copies;
 mod graph;
-mod lending;
 pub(crate) mod promise;
 pub(crate) mod segment;
+mod taking;
