@@ -34,7 +34,7 @@ pub enum Command {
     /// Run the checks that need a stable toolchain, or the tests of the named parts.
     Test(Test),
     /// Check lengths, labels of edges, imports between rooms, examples and forbidden words.
-    Tidy(Tidy),
+    Tidy,
     /// Print the structure of all crates in numbers, or the map of one crate.
     House(House),
     /// Print random paragraphs of comments and pages, each with its item's name.
@@ -127,17 +127,6 @@ pub struct Test {
     /// The mutants.
     #[command(flatten)]
     pub mutants: Selection,
-}
-
-/// The arguments of `tidy`.
-#[derive(Debug, Args)]
-pub struct Tidy {
-    /// Remove the known exceptions that are gone from the lists in `xtask/known`, instead.
-    #[arg(long)]
-    pub update: bool,
-    /// Print every breach, known or not, as the lists would name it, instead.
-    #[arg(long, conflicts_with = "update")]
-    pub breaches: bool,
 }
 
 /// The arguments of `house`.

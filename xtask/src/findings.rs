@@ -9,34 +9,30 @@ pub struct Findings {
     pub warnings: Vec<String>,
     /// Counts for the reader.
     pub notes: Vec<String>,
-    /// Breaches of the rules that have lists of known exceptions.
+    /// Breaches of the rules that hold in each crate.
     pub breaches: Vec<Breach>,
 }
 
-/// A breach of a rule in one crate. It is an error unless the crate's list of known exceptions has
-/// it.
-#[derive(Debug, Clone)]
+/// A breach of a rule.
+#[derive(Debug)]
 pub struct Breach {
-    /// The folder of the crate.
-    pub krate: String,
+    /// The folder of the crate, or another place that the rule speaks of.
+    pub place: String,
     /// The name of the rule.
     pub rule: &'static str,
-    /// The breach's name in the list: a file, an arrow or an item, without line numbers.
-    pub subject: String,
     /// The explanation for the reader.
     pub message: String,
 }
 
 impl Findings {
-    /// Reports a breach of `rule` in the crate whose folder is `krate`.
-    pub fn breach(
-        &mut self,
-        krate: &str,
-        rule: &'static str,
-        subject: impl Into<String>,
-        message: impl Into<String>,
-    ) {
-        let (krate, subject, message) = (krate.to_owned(), subject.into(), message.into());
-        self.breaches.push(Breach { krate, rule, subject, message });
+    /// Reports a breach of `rule` in a place.
+    pub fn breach(&mut self, place: &str, rule: &'static str, message: String) {
+        self.breaches.push(Breach { place: place.to_owned(), rule, message });
+    }
+
+    /// Turns the breaches into errors.
+    pub fn settle(&mut self) {
+        let error = |Breach { place, rule, message }| format!("{rule}: {place}: {message}");
+        self.errors.extend(self.breaches.drain(..).map(error));
     }
 }

@@ -74,13 +74,7 @@ fn main() -> ExitCode {
             let root = asked.root.as_deref().unwrap_or(run.root());
             return print_house(root, asked.krate.as_deref());
         }
-        Command::Tidy(asked) if asked.update => {
-            run.step("tidy", |step| Ok(tidy::update(&step.root)?));
-        }
-        Command::Tidy(asked) if asked.breaches => {
-            return print(tidy::breaches(run.root()), run.root());
-        }
-        Command::Tidy(_) => run.step("tidy", checks::tidy),
+        Command::Tidy => run.step("tidy", checks::tidy),
         Command::Paragraphs(draw) => {
             return print(prose::paragraphs(run.root(), draw.seed, draw.count), run.root());
         }

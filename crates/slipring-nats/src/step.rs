@@ -6,6 +6,10 @@ static HOOK: std::sync::OnceLock<fn(&'static str)> = std::sync::OnceLock::new();
 
 /// Sets the function that is called at each step of this process. Only the first call has an
 /// effect.
+///
+/// ```
+/// slipring_nats::on_each_step(|step| println!("{step}"));
+/// ```
 #[cfg(feature = "steps")]
 pub fn on_each_step(hook: fn(&'static str)) {
     let _ = HOOK.set(hook);

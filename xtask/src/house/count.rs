@@ -68,7 +68,7 @@ pub fn draw(crates: &[Crate]) -> String {
     }
     let notes = "\
         rooms: folders, or files beside them. floors: of files. arrows: between files.\n\
-        upwards: arrows upwards, names of models in product code, rooms in circles.\n\
+        upwards: arrows upwards, names of models in product code, circles of rooms.\n\
         aliases: `pub type` beside implementations. tuples: functions with a tuple as a parameter.\n";
     text.push_str(notes);
     if let Some(library) = crates.iter().find(|krate| krate.is_library()) {

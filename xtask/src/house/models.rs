@@ -47,9 +47,9 @@ pub fn check(krate: &Crate, found: &mut Findings) {
             });
         }
         for (offset, name) in names {
-            let (path, file) = (krate.path(at), file.display());
+            let path = krate.path(at);
             let message = format!("{path}:{}: product code names `{name}`", source.line(offset));
-            found.breach(&krate.folder, "model", format!("{file} -> {name}"), message);
+            found.breach(&krate.folder, "model", message);
         }
     }
 }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::house::{arrows::Arrows, tests::house};
 
-    fn subjects(ring: &str) -> Vec<String> {
+    fn messages(ring: &str) -> Vec<String> {
         let house = house(&[
             ("lib.rs", "mod base; mod ring; #[cfg(all(test, slipring_loom))] mod loom_models;"),
             ("base/mod.rs", "mod sync;"),
@@ -95,7 +95,7 @@ mod tests {
         let (folder, arrows) = (layout::LIBRARY.to_owned(), Arrows::of(&house));
         let mut found = Findings::default();
         check(&Crate { folder, house, arrows }, &mut found);
-        found.breaches.into_iter().map(|breach| breach.subject).collect()
+        found.breaches.into_iter().map(|breach| breach.message).collect()
     }
 
     #[test]
@@ -106,7 +106,8 @@ mod tests {
             ("#[cfg(slipring_loom)] use loom::{thread};", "loom"),
             ("fn f() { assert!(crate::loom_models::step()); }", "loom_models"),
         ] {
-            assert_eq!(subjects(text), [format!("ring.rs -> {name}")], "{text}");
+            let message = format!("crates/slipring/src/ring.rs:1: product code names `{name}`");
+            assert_eq!(messages(text), [message], "{text}");
         }
     }
 
@@ -117,7 +118,7 @@ mod tests {
             "/// Modelled in `loom_models::step`.\nfn f() {}",
             "fn f() { base::loom::x(); let loom = 1; }",
         ] {
-            assert!(subjects(text).is_empty(), "{text}");
+            assert!(messages(text).is_empty(), "{text}");
         }
     }
 }

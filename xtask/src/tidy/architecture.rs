@@ -57,7 +57,7 @@ pub fn check(crates: &[Crate], text: &str, found: &mut Findings) {
             Some(rows) => check_table(krate, &rows, found),
             None if layout::MAPPED.contains(&krate.folder.as_str()) => {
                 let message = format!("{PAGE} has no table `{HEADER}` below `{}`", krate.folder);
-                found.breach(&krate.folder, RULE, "none", message);
+                found.breach(&krate.folder, RULE, message);
             }
             None => {}
         }
@@ -94,7 +94,7 @@ fn check_table(krate: &Crate, rows: &[Row], found: &mut Findings) {
         let may_be_left_out = name == "mod.rs" || ROOTS.contains(&file.as_str());
         if count > 1 || (count == 0 && !may_be_left_out) {
             let what = format!("names {file} of {folder} {count} times, and not once");
-            found.breach(folder, RULE, file, format!("{PAGE} {what}"));
+            found.breach(folder, RULE, format!("{PAGE} {what}"));
         }
     }
     for Row { line, room, names } in rows {
@@ -102,9 +102,8 @@ fn check_table(krate: &Crate, rows: &[Row], found: &mut Findings) {
             let one = [name.clone()].into();
             let alone = Row { line: *line, room: room.clone(), names: one };
             if !files.iter().any(|file| alone.holds(file) > 0) {
-                let subject = format!("{room}{name}");
-                let message = format!("{PAGE}:{line}: {folder} has no {subject}");
-                found.breach(folder, RULE, subject, message);
+                let message = format!("{PAGE}:{line}: {folder} has no {room}{name}");
+                found.breach(folder, RULE, message);
             }
         }
     }
@@ -115,7 +114,7 @@ fn check_table(krate: &Crate, rows: &[Row], found: &mut Findings) {
             let (from, to) = (&files[from], &files[to]);
             let rows = format!("line {} to line {}", rows[low].line, rows[high].line);
             let message = format!("{from} imports {to} upwards, {PAGE} {rows}: {names}");
-            found.breach(folder, "upwards", format!("{from} -> {to}"), message);
+            found.breach(folder, "upwards", message);
         }
     }
 }

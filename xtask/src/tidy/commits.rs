@@ -18,8 +18,8 @@ const FILES: usize = 8;
 /// The largest number of lines that a commit without a body may add and remove. Of the hundred
 /// commits before [`BASE`], two change more without a body.
 const LINES: usize = 200;
-/// The name of the list of known exceptions, in place of a crate's folder.
-pub const LIST: &str = "commits";
+/// The place of a breach, beside the folders of crates.
+const PLACE: &str = "commits";
 /// The beginning of a commit in the output of git.
 const MARK: char = '\u{1}';
 /// The end of a commit's message.
@@ -62,13 +62,13 @@ fn check_commit(commit: &str, found: &mut Findings) {
     let length = first.chars().count();
     if length > FIRST_LINE {
         let what = format!("{length} characters; a first line has {FIRST_LINE} at most");
-        found.breach(LIST, "first line", first, format!("`{first}`: {what}"));
+        found.breach(PLACE, "first line", format!("`{first}`: {what}"));
     }
     let changes: Vec<usize> = files.lines().filter_map(changed).collect();
     let (count, lines) = (changes.len(), changes.iter().sum::<usize>());
     if body.trim().is_empty() && (count > FILES || lines > LINES) {
         let what = format!("{count} files and {lines} lines, and no body says why");
-        found.breach(LIST, "body", first, format!("`{first}`: {what}"));
+        found.breach(PLACE, "body", format!("`{first}`: {what}"));
     }
 }
 

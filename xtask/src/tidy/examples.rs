@@ -80,7 +80,7 @@ pub fn check(krate: &Crate, below: Option<&Docs>, found: &mut Findings) {
                 "{name} has no example: give it one, or a line `{LINK} [...]` that links to one"
             ),
         };
-        found.breach(folder, "example", name, message);
+        found.breach(folder, "example", message);
     }
 }
 

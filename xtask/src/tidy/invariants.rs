@@ -25,7 +25,7 @@ pub fn check(krate: &Crate, found: &mut Findings) {
         code.visit_file(&source::stripped(&source.syntax, MODELS));
         if code.0 && all[at].is_empty() {
             let what = "has unsafe code, and its documentation states no invariant";
-            found.breach(&krate.folder, "invariants", &*file, format!("{file} {what}"));
+            found.breach(&krate.folder, "invariants", format!("{file} {what}"));
         }
         for (line, comment) in safety(source) {
             let known = |name: &String| {
@@ -35,7 +35,7 @@ pub fn check(krate: &Crate, found: &mut Findings) {
             };
             for name in invariants(&comment).into_iter().filter(|name| !known(name)) {
                 let message = format!("{}:{line}: no module states {name}", krate.path(at));
-                found.breach(&krate.folder, "invariants", format!("{file} {name}"), message);
+                found.breach(&krate.folder, "invariants", message);
             }
         }
     }

@@ -5,7 +5,6 @@ mod commits;
 pub mod examples;
 mod file;
 mod invariants;
-mod known;
 pub mod labels;
 mod library;
 mod orderings;
@@ -25,25 +24,6 @@ use crate::{
 
 /// Checks the project at `root`.
 pub fn check(root: &Path) -> io::Result<Findings> {
-    let (mut found, known) = read_and_check(root)?;
-    known.settle(&mut found);
-    Ok(found)
-}
-
-/// Rewrites the lists of known exceptions of the project at `root`.
-pub fn update(root: &Path) -> io::Result<()> {
-    let (found, known) = read_and_check(root)?;
-    known.shrink(root, &found.breaches)
-}
-
-/// Returns the lists that would name every breach in the project at `root`, each behind its path.
-pub fn breaches(root: &Path) -> io::Result<String> {
-    let (found, _) = read_and_check(root)?;
-    Ok(known::lists(&found.breaches))
-}
-
-/// Checks the project at `root`. The caller compares the breaches with the lists.
-fn read_and_check(root: &Path) -> io::Result<(Findings, known::Known)> {
     let files = read(root)?;
     let strays = text::Strays::of_this_machine(root);
     let mut found = Findings::default();
@@ -79,12 +59,11 @@ fn read_and_check(root: &Path) -> io::Result<(Findings, known::Known)> {
         architecture::check(&crates, &page.text, &mut found);
         architecture::check_names(&page.text, &paths, &mut found);
     }
-    let mut folders: Vec<&str> = crates.iter().map(|krate| krate.folder.as_str()).collect();
+    let folders: Vec<&str> = crates.iter().map(|krate| krate.folder.as_str()).collect();
     files.iter().for_each(|file| voice::check(file, &folders, &mut found));
     commits::check(root, &mut found);
-    folders.push(commits::LIST);
-    let known = known::Known::read(root, &folders, &mut found)?;
-    Ok((found, known))
+    found.settle();
+    Ok(found)
 }
 
 /// Returns the files of the project that are text.

@@ -52,8 +52,7 @@ pub fn check(krate: &Crate, found: &mut Findings) {
         for (offset, ordering) in places {
             let what = "outside of the places in `tidy/orderings.rs` that may state an ordering";
             let message = format!("{path}:{}: `{ordering}` {what}", source.line(offset));
-            let file = krate.house.files[at].display().to_string();
-            found.breach(&krate.folder, "ordering", file, message);
+            found.breach(&krate.folder, "ordering", message);
         }
     }
 }

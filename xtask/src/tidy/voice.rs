@@ -32,7 +32,7 @@ pub fn check(file: &File, folders: &[&str], found: &mut Findings) {
         };
         for phrase in dialect(&before, text) {
             let message = format!("{}:{}: {phrase}", file.path.display(), number + 1);
-            found.breach(folder, "voice", "comments", message);
+            found.breach(folder, "voice", message);
         }
         before = if text.is_empty() { ".".to_owned() } else { text.to_owned() };
     }
@@ -85,7 +85,7 @@ mod tests {
             let mut found = Findings::default();
             check(&file("peers/nats/src/a.rs", text), &["peers", "peers/nats"], &mut found);
             assert_eq!(found.breaches.len(), count, "{text}");
-            assert!(found.breaches.iter().all(|breach| breach.krate == "peers/nats"));
+            assert!(found.breaches.iter().all(|breach| breach.place == "peers/nats"));
         }
         let mut found = Findings::default();
         check(&file("peers/a.md", "What it is."), &["peers"], &mut found);

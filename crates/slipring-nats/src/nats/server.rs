@@ -15,6 +15,19 @@ use std::path::PathBuf;
 ///     .user("orders", "secret")
 ///     .root_certificates("ca.pem");
 /// assert_eq!(server.address(), "nats://one:4222, nats://two:4222");
+///
+/// // A server that asks for certificates and expects TLS at once, with the JetStream of a domain.
+/// // The last login counts.
+/// let leaf = slipring_nats::Server::at("tls://leaf:4222")
+///     .client_certificate("orders.pem", "orders-key.pem")
+///     .require_tls()
+///     .tls_first()
+///     .domain("hub")
+///     .name("orders")
+///     .token("secret")
+///     .nkey("SU...")
+///     .credentials("orders.creds");
+/// assert_eq!(leaf.address(), "tls://leaf:4222");
 /// ```
 #[derive(Clone)]
 pub struct Server {
@@ -91,14 +104,14 @@ impl Server {
 
     /// Logs in with a token.
     ///
-    /// Example: [`Server::user`] of [`Server`].
+    /// Example: [`Server`].
     pub fn token(self, token: impl Into<String>) -> Server {
         self.log_in(Login::Token(token.into()))
     }
 
     /// Logs in with the seed of an nkey.
     ///
-    /// Example: [`Server::user`] of [`Server`].
+    /// Example: [`Server`].
     pub fn nkey(self, seed: impl Into<String>) -> Server {
         self.log_in(Login::Nkey(seed.into()))
     }
@@ -106,7 +119,7 @@ impl Server {
     /// Logs in with a credentials file (a user's JWT and seed). The file is read for each new
     /// connection that a sink or a source makes.
     ///
-    /// Example: [`Server::user`] of [`Server`].
+    /// Example: [`Server`].
     pub fn credentials(self, file: impl Into<PathBuf>) -> Server {
         self.log_in(Login::Credentials(file.into()))
     }
@@ -121,7 +134,7 @@ impl Server {
 
     /// Shows a certificate to the server. Both files are PEM.
     ///
-    /// Example: [`Server::root_certificates`] of [`Server`].
+    /// Example: [`Server`].
     pub fn client_certificate(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -133,7 +146,7 @@ impl Server {
 
     /// Refuses a connection without TLS.
     ///
-    /// Example: [`Server::root_certificates`] of [`Server`].
+    /// Example: [`Server`].
     pub fn require_tls(mut self) -> Server {
         self.require_tls = true;
         self
@@ -141,7 +154,7 @@ impl Server {
 
     /// Begins TLS before the server's greeting, as a server with `handshake_first` expects.
     ///
-    /// Example: [`Server::root_certificates`] of [`Server`].
+    /// Example: [`Server`].
     pub fn tls_first(mut self) -> Server {
         self.tls_first = true;
         self
@@ -149,7 +162,7 @@ impl Server {
 
     /// Uses the JetStream of a domain, for instance behind a leaf node.
     ///
-    /// Example: [`Server::user`] of [`Server`].
+    /// Example: [`Server`].
     pub fn domain(mut self, domain: impl Into<String>) -> Server {
         self.domain = Some(domain.into());
         self
@@ -157,7 +170,7 @@ impl Server {
 
     /// Sets the name of this program in the server's list of connections.
     ///
-    /// Example: [`Server::user`] of [`Server`].
+    /// Example: [`Server`].
     pub fn name(mut self, name: impl Into<String>) -> Server {
         self.name = Some(name.into());
         self

@@ -76,18 +76,47 @@ struct FoundOwner {
 
 /// A process that was found at a place and can be killed. Finding it changes nothing.
 ///
-/// ```no_run
-/// // Not run: the example would have to start a process, and kill it.
-/// use std::time::Duration;
-/// use slipring_shm::Eviction;
+/// The example starts a second process, which takes a place and then hangs:
 ///
-/// let eviction = Eviction::find("field", "analysis", None)?;
-/// let occupant = eviction.occupant();
-/// println!("{} (process {}) has {:?}", occupant.name, occupant.pid, occupant.places);
-/// if occupant.stopped {
-///     eviction.kill(Duration::from_secs(10))?;
+/// ```standalone_crate
+/// use std::io::{BufRead, BufReader};
+/// use std::process::{Command, Stdio};
+/// use std::time::Duration;
+/// use slipring_shm::{Eviction, Segment};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// if let Ok(name) = std::env::var("HANGS_AT") {
+///     // SAFETY: both processes are this program, which stores numbers only.
+///     let attached = unsafe { Segment::<u64>::open(&name)?.attach()? };
+///     let _sum = attached.reader("sum")?;
+///     println!("attached");
+///     loop {
+///         std::thread::park();
+///     }
 /// }
-/// # Ok::<(), slipring_shm::SegmentError>(())
+/// let name = format!("eviction-{}", std::process::id());
+/// let segment = Segment::<u64>::create(&name).capacity(8).reader("sum").build()?;
+/// let mut second = Command::new(std::env::current_exe()?)
+///     .env("HANGS_AT", &name)
+///     .stdout(Stdio::piped())
+///     .spawn()?;
+/// let lines = BufReader::new(second.stdout.take().ok_or("no output")?).lines();
+/// assert!(lines.map_while(Result::ok).any(|line| line == "attached"));
+///
+/// let eviction = Eviction::find(&name, "sum", None)?;
+/// assert_eq!(eviction.occupant().pid, second.id());
+/// assert_eq!(eviction.occupant().places, ["sum"]);
+/// let killed = eviction.kill(Duration::from_secs(10))?;
+/// assert!(killed.recovered);
+///
+/// // SAFETY: as above.
+/// let attached = unsafe { segment.attach()? };
+/// let sum = attached.reader("sum")?; // the place is free again
+/// second.wait()?;
+/// # drop((sum, attached));
+/// # slipring_shm::remove(&name)?;
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Eviction {
@@ -115,12 +144,7 @@ pub struct Eviction {
 ///
 /// [`Eviction::find`] finds the process without killing it.
 ///
-/// ```no_run
-/// // Not run: the example would have to start a process, and kill it.
-/// let occupant = slipring_shm::evict("field", "analysis")?;
-/// println!("killed process {}; free now: {:?}", occupant.pid, occupant.places);
-/// # Ok::<(), slipring_shm::SegmentError>(())
-/// ```
+/// Example: [`Eviction`], whose two calls this function makes.
 ///
 /// # Errors
 /// As [`Eviction::find`] and [`Eviction::kill`].

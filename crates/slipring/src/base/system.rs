@@ -3,6 +3,11 @@
 //!
 //! Each service is optional, and its callers also work without it. A service is absent if the
 //! system lacks it or a sandbox refuses it. All services are absent under Miri and in models.
+//!
+//! Invariants
+//! - I1: this process loads and stores a state word as a whole. A reference to half of it goes to
+//!   the kernel alone, which loads the half and stores nothing.
+//! - I2: advice for a range of memory changes none of its bytes.
 
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -52,8 +57,8 @@ mod chosen {
     fn epoch_half(word: &AtomicU64) -> &AtomicU32 {
         let halves: *const AtomicU32 = std::ptr::from_ref(word).cast();
         let high = if cfg!(target_endian = "little") { 1 } else { 0 };
-        // SAFETY: the half lies inside of the word, and lives as long. Only the kernel loads the
-        // half through this reference.
+        // SAFETY: the half lies inside of the word, and lives as long. Only the kernel loads it
+        // (I1).
         unsafe { &*halves.add(high) }
     }
 
@@ -103,7 +108,7 @@ mod chosen {
     }
 
     pub(crate) unsafe fn advise_huge_pages(begin: NonNull<u8>, bytes: usize) {
-        // SAFETY: the advice changes no byte of the range, which is the caller's.
+        // SAFETY: the range is the caller's, and keeps its content (I2).
         let _ = unsafe { mm::madvise(begin.as_ptr().cast(), bytes, mm::Advice::LinuxHugepage) };
     }
 

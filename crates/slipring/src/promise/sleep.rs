@@ -1,7 +1,9 @@
 //! Puts a thread to sleep while it waits for a promise.
 //!
-//! Each sleep registers the thread once. A thread that wakes for another reason takes its
-//! registration back.
+//! Invariants
+//! - I1: a [`Sleep`] borrows the waiter's half mutably, so no other call uses the half while the
+//!   `Sleep` lives.
+//! - I2: each sleep registers the thread once, and takes the registration back before it returns.
 
 use std::cell::OnceCell;
 use std::task::Waker;
@@ -57,15 +59,15 @@ impl<T> SleepPlace for Sleep<'_, T> {
     fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration> {
         #[cfg(all(test, slipring_loom))]
         let _asleep = crate::base::model_hooks::asleep("awaited");
-        // SAFETY: `self` borrows the half alone. The waker of a task that has polled before is
-        // replaced: the thread polls in its place.
+        // SAFETY: I1. The waker of a task that has polled before is replaced: the thread polls in
+        // its place.
         drop_contained(unsafe { self.half.withdraw() });
-        // SAFETY: as above.
+        // SAFETY: I1, and no sleeper is registered since the call above.
         if ready() || !unsafe { self.half.register(Sleeper::this_thread()) } {
             return None;
         }
         self.park(limit, ready);
-        // SAFETY: as above.
+        // SAFETY: I1. The call keeps I2.
         drop(unsafe { self.half.withdraw() });
         None
     }

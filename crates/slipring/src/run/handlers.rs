@@ -1,4 +1,8 @@
 //! A handler is the user's code of a stage, which the library's loop calls.
+//!
+//! Invariants
+//! - I1: only a stage that was declared as writing has a `WriteEach`, a `WriteBatch` or a
+//!   `WriteWith`.
 
 use std::marker::PhantomData;
 
@@ -164,16 +168,15 @@ by_reference!(WriteHandler, &mut E);
 
 /// A closure `|&E, At|`.
 pub(crate) struct ReadEach<F, R>(F, PhantomData<fn() -> R>);
-/// A closure `|&mut E, At|`. Only a stage that is declared as writing holds a `WriteEach`.
+/// A closure `|&mut E, At|` (I1).
 pub(crate) struct WriteEach<F, R>(F, PhantomData<fn() -> R>);
 /// A closure `|&Events, first_seq|`.
 pub(crate) struct ReadBatch<F, R>(F, PhantomData<fn() -> R>);
-/// A closure `|&mut EventsMut, first_seq|`. Only a stage that is declared as writing holds a
-/// `WriteBatch`.
+/// A closure `|&mut EventsMut, first_seq|` (I1).
 pub(crate) struct WriteBatch<F, R>(F, PhantomData<fn() -> R>);
 /// A [`ReadHandler`].
 pub(crate) struct ReadWith<H>(pub(crate) H);
-/// A [`WriteHandler`]. Only a stage that is declared as writing holds a `WriteWith`.
+/// A [`WriteHandler`] (I1).
 pub(crate) struct WriteWith<H>(pub(crate) H);
 
 macro_rules! of_closure {
@@ -195,7 +198,7 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&E, At) -> R> Handler<E, L> for ReadEach
 impl<E, L: Layout, R: Outcome, F: FnMut(&mut E, At) -> R> Handler<E, L> for WriteEach<F, R> {
     #[inline(always)]
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        // SAFETY: the type's comment: the stage was declared as writing.
+        // SAFETY: the stage was declared as writing (I1).
         unsafe { lent.each_mut(progress, |event, at| (self.0)(event, at).outcome()) }
     }
 }
@@ -217,7 +220,7 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
 {
     const GATHERS: bool = true;
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        // SAFETY: the type's comment: the stage was declared as writing.
+        // SAFETY: the stage was declared as writing (I1).
         let mut events = unsafe { lent.write() };
         let first = events.first_seq();
         (self.0)(&mut events, first).outcome()?;
@@ -261,7 +264,7 @@ user_handler!(
     WriteWith,
     WriteHandler,
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        // SAFETY: the type's comment: the stage was declared as writing.
+        // SAFETY: the stage was declared as writing (I1).
         unsafe { lent.each_mut(progress, |event, at| self.0.event(event, at)) }
     }
 );
