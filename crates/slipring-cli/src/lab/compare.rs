@@ -125,21 +125,15 @@ impl Comparison {
             floor: old.noise.floor().max(new.noise.floor()),
             ..Self::default()
         };
-        let (older, newer) = (all_series(old), all_series(new));
-        for (results, series) in &older {
-            match newer.iter().find(|(other, of)| is_same((results, series), (other, of))) {
-                Some((_, found)) => comparison.add(&name(results, series), series, found),
-                None => comparison.only_old.push(name(results, series)),
+        let (older, newer) = (Row::all(old), Row::all(new));
+        for row in &older {
+            match newer.iter().find(|other| other.is_same(row)) {
+                Some(found) => comparison.add(&row.name(), row.series, found.series),
+                None => comparison.only_old.push(row.name()),
             }
         }
-        let is_missing = |(results, series): &&(&Results, &Series)| {
-            !older.iter().any(|(other, of)| is_same((results, series), (other, of)))
-        };
-        comparison.only_new = newer
-            .iter()
-            .filter(is_missing)
-            .map(|(results, series)| name(results, series))
-            .collect();
+        let added = newer.iter().filter(|row| !older.iter().any(|other| other.is_same(row)));
+        comparison.only_new = added.map(Row::name).collect();
         comparison
     }
 
@@ -275,24 +269,32 @@ fn shown(spread: &Spread) -> String {
     }
 }
 
-fn all_series(record: &Record) -> Vec<(&Results, &Series)> {
-    let mut all = Vec::new();
-    for results in &record.experiments {
-        all.extend(results.series.iter().map(|series| (results, series)));
+/// A series of a record.
+struct Row<'r> {
+    experiment: &'r str,
+    series: &'r Series,
+}
+
+impl<'r> Row<'r> {
+    fn all(record: &'r Record) -> Vec<Row<'r>> {
+        let of = |results: &'r Results| {
+            results.series.iter().map(|series| Row { experiment: &results.experiment, series })
+        };
+        record.experiments.iter().flat_map(of).collect()
     }
-    all
-}
 
-fn is_same(one: (&&Results, &&Series), other: (&&Results, &&Series)) -> bool {
-    one.0.experiment == other.0.experiment
-        && one.1.contender == other.1.contender
-        && one.1.point == other.1.point
-}
+    /// Returns whether both measure the same contender at the same point.
+    fn is_same(&self, other: &Row<'_>) -> bool {
+        self.experiment == other.experiment
+            && self.series.contender == other.series.contender
+            && self.series.point == other.series.point
+    }
 
-fn name(results: &Results, series: &Series) -> String {
-    let point: String =
-        series.point.iter().map(|(name, value)| format!(", {name} {value}")).collect();
-    format!("{}: {}{point}", results.experiment, series.contender)
+    fn name(&self) -> String {
+        let Series { contender, point, .. } = self.series;
+        let point: String = point.iter().map(|(name, value)| format!(", {name} {value}")).collect();
+        format!("{}: {contender}{point}", self.experiment)
+    }
 }
 
 fn counted(count: usize, one: &str, several: &str) -> String {
@@ -322,8 +324,7 @@ fn warnings(old: &Record, new: &Record) -> Vec<String> {
     differ("builds", old.build.clone(), new.build.clone());
     differ("seeds", old.seed.to_string(), new.seed.to_string());
     let pinned = |record: &Record| {
-        let cpus: Vec<_> =
-            all_series(record).iter().map(|(_, series)| series.cpus.clone()).collect();
+        let cpus: Vec<_> = Row::all(record).iter().map(|row| row.series.cpus.clone()).collect();
         cpus.concat().is_empty()
     };
     if pinned(old) != pinned(new) {
@@ -338,8 +339,7 @@ fn warnings(old: &Record, new: &Record) -> Vec<String> {
         warnings.push("The figures of a smoke run mean nothing.".to_owned());
     }
     let few = |record: &Record| {
-        let mut metrics =
-            all_series(record).into_iter().flat_map(|(_, series)| series.metrics.values());
+        let mut metrics = Row::all(record).into_iter().flat_map(|row| row.series.metrics.values());
         metrics.any(|values| values.values.len() < REPETITIONS_AT_LEAST)
     };
     if few(old) || few(new) {

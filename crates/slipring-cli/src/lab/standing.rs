@@ -19,18 +19,27 @@ pub struct Standing {
     pub factors: Vec<f64>,
 }
 
-/// Compares a contender with the best of the rivals at each value of a parameter, among the series
-/// that have the values `at`. Only points with values of both count.
+/// A contender, its rivals, and how they are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Contest<'a> {
+    pub ours: &'a str,
+    pub rivals: &'a [&'a str],
+    /// Name of the metric.
+    pub metric: &'a str,
+    pub better: Better,
+    /// Noise floor: relative difference below which two values are level.
+    pub floor: f64,
+}
+
+/// Compares a contender with the best of the rivals at each value of the parameter `x`, among the
+/// series that have the values `at`. Only points with values of both count.
 pub fn standing(
+    contest: Contest<'_>,
     results: &Results,
-    ours: &str,
-    rivals: &[&str],
-    metric: (&str, Better),
     x: &str,
     at: &[(&str, Value)],
-    floor: f64,
 ) -> Standing {
-    let (metric, better) = metric;
+    let Contest { ours, rivals, metric, better, floor } = contest;
     let mut standing = Standing::default();
     for value in results.values_of(x) {
         let mut point = at.to_vec();
@@ -131,7 +140,9 @@ mod tests {
     }
 
     fn of(better: Better, rows: &[[f64; 3]]) -> Standing {
-        standing(&results(rows), "a", &["b", "c", "absent"], ("m", better), "x", &[], 0.05)
+        let rivals = ["b", "c", "absent"];
+        let contest = Contest { ours: "a", rivals: &rivals, metric: "m", better, floor: 0.05 };
+        standing(contest, &results(rows), "x", &[])
     }
 
     #[test]
@@ -153,10 +164,8 @@ mod tests {
     #[test]
     fn without_points_there_are_no_words() {
         assert_eq!(of(Better::More, &[]).in_words("sizes"), None);
-        assert_eq!(
-            standing(&results(&[[1.0; 3]]), "a", &[], ("m", Better::More), "x", &[], 0.0)
-                .in_words("sizes"),
-            None
-        );
+        let better = Better::More;
+        let alone = Contest { ours: "a", rivals: &[], metric: "m", better, floor: 0.0 };
+        assert_eq!(standing(alone, &results(&[[1.0; 3]]), "x", &[]).in_words("sizes"), None);
     }
 }

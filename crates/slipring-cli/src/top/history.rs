@@ -47,17 +47,32 @@ struct PastParty {
     waited: Duration,
 }
 
+/// The time of a look, by two clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// Time of the monotonic clock, for intervals.
+    pub at: Instant,
+    /// Time of the wall clock, for the screen.
+    pub time: Timestamp,
+}
+
+impl Moment {
+    pub fn now() -> Moment {
+        Moment { at: Instant::now(), time: Timestamp::now() }
+    }
+}
+
 impl History {
     /// Returns whether there has been no look yet.
     pub fn is_new(&self) -> bool {
         self.number == 0
     }
 
-    /// Takes the result of a look at `at`.
+    /// Takes the result of a look at this moment.
     pub fn look(
         &mut self,
         segment: &str,
-        (at, time): (Instant, Timestamp),
+        Moment { at, time }: Moment,
         result: Result<Summary, String>,
     ) -> Look {
         self.number += 1;

@@ -10,7 +10,7 @@ use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 use slipring_shm::{Attached, Segment, Summary};
 
-use super::history::History;
+use super::history::{History, Moment};
 use super::screen::{Shown, draw};
 use super::view::Look;
 
@@ -56,7 +56,7 @@ impl Clock {
     fn look(&mut self, seconds: f64, summary: Result<Summary, String>) -> Look {
         let at = self.began + Duration::from_secs_f64(seconds);
         let time = Timestamp::from_second(1_800_000_000).unwrap();
-        self.history.look("field", (at, time), summary)
+        self.history.look("field", Moment { at, time }, summary)
     }
 }
 

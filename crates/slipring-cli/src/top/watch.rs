@@ -3,10 +3,9 @@
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use slipring_shm::SegmentError;
 
-use super::history::History;
+use super::history::{History, Moment};
 use super::view::Look;
 use crate::segments::words;
 
@@ -41,7 +40,7 @@ impl<'a> Watch<'a> {
             }
             Err(error) => Err(self.history.explain(&error)),
         };
-        Ok(self.history.look(&self.name, (Instant::now(), Timestamp::now()), result))
+        Ok(self.history.look(&self.name, Moment::now(), result))
     }
 }
 

@@ -115,8 +115,9 @@ pub fn attach(
     // Registering takes milliseconds in a process with threads, so it happens outside of the guard.
     let membarrier = register_for_barriers();
     step!("registered");
+    let applicant = Applicant { file, path, checked, name, membarrier };
     for _ in 0..NAPS {
-        match try_attach(file, path, checked, name, membarrier, recover)? {
+        match applicant.try_attach(recover)? {
             Some(Attempt::Attached(participation)) => {
                 step!("attached");
                 participation.mapping.populate()?;
@@ -131,64 +132,73 @@ pub fn attach(
     Err(Problem::Busy)
 }
 
-/// Tries to attach once. Returns `None` if a remover holds byte 0.
-fn try_attach(
-    file: &File,
-    path: Option<&Path>,
-    checked: &Checked,
-    name: &str,
+/// A process that attaches, as the parameters of [`attach`] describe it.
+struct Applicant<'a> {
+    file: &'a File,
+    path: Option<&'a Path>,
+    checked: &'a Checked,
+    name: &'a str,
+    /// Whether the process has registered for membarriers.
     membarrier: bool,
-    recover: Recover<'_>,
-) -> Result<Option<Attempt>, Problem> {
-    // Reading `/proc` takes a descriptor for a moment, so it comes before the others are opened.
-    let process = Process::this();
-    // 1. Keep other threads from forking until the end (I2).
-    let guard = ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
-    // 2. Open a description of its own, lock byte 0, and check the name.
-    let own = file.reopen(path, Rights::Write)?;
-    step!("opened");
-    let fd = own.as_fd();
-    let locking = |error| Problem::system("locking a byte of the file", error);
-    if !lock::try_lock(fd, lock::byte(GUARD), Hold::Shared).map_err(locking)? {
-        return Ok(None);
+}
+
+impl Applicant<'_> {
+    /// Tries to attach once. Returns `None` if a remover holds byte 0.
+    fn try_attach(&self, recover: Recover<'_>) -> Result<Option<Attempt>, Problem> {
+        let Applicant { file, path, checked, name, membarrier } = *self;
+        // Reading `/proc` takes a descriptor for a moment, so it comes before the others are
+        // opened.
+        let process = Process::this();
+        // 1. Keep other threads from forking until the end (I2).
+        let guard =
+            ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
+        // 2. Open a description of its own, lock byte 0, and check the name.
+        let own = file.reopen(path, Rights::Write)?;
+        step!("opened");
+        let fd = own.as_fd();
+        let locking = |error| Problem::system("locking a byte of the file", error);
+        if !lock::try_lock(fd, lock::byte(GUARD), Hold::Shared).map_err(locking)? {
+            return Ok(None);
+        }
+        step!("guarded");
+        if let Some(path) = path
+            && !file.is_named(path)?
+        {
+            // The description has no mapping, so closing it unlocks byte 0.
+            return Ok(Some(Attempt::Replaced));
+        }
+        step!("compared");
+        // The file may have been shortened since its head was checked.
+        let bytes = descriptor::length(fd)?;
+        if bytes < checked.areas.length {
+            return Err(FileProblem::TooShort { bytes, expected: checked.areas.length }.into());
+        }
+        // 3. Map the file. The mapping keeps the description.
+        let mapping = Mapping::new(fd, checked.areas.length)?;
+        // 4. Lock byte k, the proof of life. Byte 0 is unlocked explicitly, because the mapping
+        //    would keep it.
+        let number = take_place(&own, &mapping, checked, recover);
+        step!("taken");
+        lock::unlock(fd, lock::byte(GUARD)).map_err(locking)?;
+        step!("unguarded");
+        let number = number?;
+        let probe = file.reopen(path, Rights::Read)?;
+        drop(own);
+        step!("closed");
+        let claims = UnsharedFd::new(file.reopen(path, Rights::Write)?, &guard).into();
+        // 5. Probe byte k through the other description (I4): the lock must have outlived the
+        //    descriptor (I1).
+        let held = lock::probe(probe.as_fd(), lock::byte(number)).map_err(locking)?;
+        if held.is_none() {
+            return Err(Problem::LocksLost);
+        }
+        let file_name = path.map(|path| AttachedName::new(path, file, &checked.header));
+        let checked = checked.clone();
+        let participation =
+            Participation { mapping, checked, number, probe, claims, name: file_name };
+        participation.register(name, membarrier, &process);
+        Ok(Some(Attempt::Attached(Arc::new(participation))))
     }
-    step!("guarded");
-    if let Some(path) = path
-        && !file.is_named(path)?
-    {
-        // The description has no mapping, so closing it unlocks byte 0.
-        return Ok(Some(Attempt::Replaced));
-    }
-    step!("compared");
-    // The file may have been shortened since its head was checked.
-    let bytes = descriptor::length(fd)?;
-    if bytes < checked.areas.length {
-        return Err(FileProblem::TooShort { bytes, expected: checked.areas.length }.into());
-    }
-    // 3. Map the file. The mapping keeps the description.
-    let mapping = Mapping::new(fd, checked.areas.length)?;
-    // 4. Lock byte k, the proof of life. Byte 0 is unlocked explicitly, because the mapping would
-    //    keep it.
-    let number = take_place(&own, &mapping, checked, recover);
-    step!("taken");
-    lock::unlock(fd, lock::byte(GUARD)).map_err(locking)?;
-    step!("unguarded");
-    let number = number?;
-    let probe = file.reopen(path, Rights::Read)?;
-    drop(own);
-    step!("closed");
-    let claims = UnsharedFd::new(file.reopen(path, Rights::Write)?, &guard).into();
-    // 5. Probe byte k through the other description (I4): the lock must have outlived the
-    //    descriptor (I1).
-    let held = lock::probe(probe.as_fd(), lock::byte(number)).map_err(locking)?;
-    if held.is_none() {
-        return Err(Problem::LocksLost);
-    }
-    let file_name = path.map(|path| AttachedName::new(path, file, &checked.header));
-    let checked = checked.clone();
-    let participation = Participation { mapping, checked, number, probe, claims, name: file_name };
-    participation.register(name, membarrier, &process);
-    Ok(Some(Attempt::Attached(Arc::new(participation))))
 }
 
 /// Locks the byte of a free place, or else of a dead participant that `recover` recovers.

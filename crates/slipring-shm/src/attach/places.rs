@@ -15,7 +15,7 @@ use slipring::segment::{
 use slipring::{PRODUCER, Report, SubscribeError, Wait};
 
 use crate::attach::participant::{Liveness, Participation};
-use crate::attach::ring::{self, DeclaredRing};
+use crate::attach::ring::{self, DeclaredRing, RingWaits};
 use crate::contents::{Contents, stages};
 use crate::errors::{Problem, SegmentError};
 
@@ -27,11 +27,8 @@ const SHARDS: StageDelivery = StageDelivery::Shards { shards: 0, key_offset: 0, 
 
 /// Makes the ring of a process from its declaration in the head, and from the waiting strategies of
 /// stages and producers.
-type Over<T, L> = unsafe fn(
-    &Arc<Participation>,
-    &DeclaredRing,
-    (Wait, Wait),
-) -> Result<SegmentRing<T, L>, Problem>;
+type Over<T, L> =
+    unsafe fn(&Arc<Participation>, &DeclaredRing, RingWaits) -> Result<SegmentRing<T, L>, Problem>;
 
 /// The places of an attached process's ring, whose events are of type `T`.
 pub(crate) struct RingPlaces<T, L: SegmentLayout = Interleaved> {
@@ -66,7 +63,9 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
     pub(crate) fn wait(&mut self, wait: Wait) -> Result<(), SegmentError> {
         if let Some((ring, made)) = &mut self.ring {
             // SAFETY: I2.
-            let over = unsafe { (self.over)(&self.inner, made, (wait.clone(), wait)) };
+            let over = unsafe {
+                (self.over)(&self.inner, made, RingWaits { readers: wait.clone(), producers: wait })
+            };
             *ring = over.map_err(|problem| SegmentError::new("(attached)", problem))?;
         }
         Ok(())

@@ -143,6 +143,15 @@ pub(crate) fn initial(
     Ok(Initial { at: HEAD, bytes })
 }
 
+/// The wait strategies of the handles of an attached process's ring.
+#[derive(Default)]
+pub(crate) struct RingWaits {
+    /// Strategy of consumers.
+    pub(crate) readers: Wait,
+    /// Strategy of producers at a full ring.
+    pub(crate) producers: Wait,
+}
+
 /// Makes the ring of an attached process, whose handles lend events.
 ///
 /// # Safety
@@ -151,9 +160,9 @@ pub(crate) fn initial(
 pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
     participation: &Arc<Participation>,
     made: &DeclaredRing,
-    wait: (Wait, Wait),
+    waits: RingWaits,
 ) -> Result<SegmentRing<E, L>, Problem> {
-    let (words, party) = parts(participation, made, wait)?;
+    let (words, party) = parts(participation, made, waits)?;
     // SAFETY: the checked areas have the sizes that the declaration needs, as `stages::declaration`
     // compared; the creator has stored their first words; the rest is the caller's promise.
     unsafe { SegmentRing::over(&made.declaration, &words, &party) }.map_err(Problem::Graph)
@@ -164,9 +173,9 @@ pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
 pub(crate) fn over_copies<E: Event>(
     participation: &Arc<Participation>,
     made: &DeclaredRing,
-    wait: (Wait, Wait),
+    waits: RingWaits,
 ) -> Result<SegmentRing<AtomicBytes<E>>, Problem> {
-    let (words, party) = parts(participation, made, wait)?;
+    let (words, party) = parts(participation, made, waits)?;
     // SAFETY: the checked areas lie in the mapping, are aligned, and have the sizes that the
     // declaration needs, as `stages::declaration` compared. `Participation` keeps them mapped. This
     // process accesses them by atomic words only (I1 of `records`, I2 of `slipring`'s `shared`), or
@@ -179,7 +188,7 @@ pub(crate) fn over_copies<E: Event>(
 fn parts(
     participation: &Arc<Participation>,
     DeclaredRing { needs, .. }: &DeclaredRing,
-    wait: (Wait, Wait),
+    waits: RingWaits,
 ) -> Result<(Words, Party), Problem> {
     let checked = participation.checked();
     let mapping = participation.mapping();
@@ -192,8 +201,8 @@ fn parts(
         proof: participation.clone(),
         notice: Duration::from_millis(checked.header.notice_ms.into()),
         always_fences: !participation.has_membarrier(),
-        wait: wait.0,
-        producer_wait: wait.1,
+        wait: waits.readers,
+        producer_wait: waits.producers,
     };
     Ok((words, party))
 }

@@ -46,10 +46,10 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
     let (producer_counts, producers_asleep) = (counts.pop(), asleep.pop());
     let (status, failure) = copies::status(&file, &checked)?;
     let progress = progress_of(&checked, &positions, published);
-    let of_stage =
-        |((number, progress), (counts, asleep)): ((usize, &StageProgress), (Counts, u32))| {
-            stage_summary(&checked, number, &positions, progress, (published, counts, asleep))
-        };
+    let of_stage = |((number, progress), (counts, asleep))| {
+        let stage = CopiedStage { number, progress, counts, asleep };
+        stage_summary(&checked, &positions, published, stage)
+    };
     let numbered = progress.iter().enumerate();
     let stages: Vec<_> = numbered.zip(counts.into_iter().zip(asleep)).map(of_stage).collect();
     let in_folder = path.parent() == Some(Path::new(FOLDER));
@@ -199,12 +199,22 @@ fn producer_seats(
     (0..).zip(seats).map(summary).collect()
 }
 
+/// The words of a stage, as they were copied, beside its positions.
+struct CopiedStage<'a> {
+    /// Index of the stage.
+    number: usize,
+    progress: &'a StageProgress,
+    counts: Counts,
+    /// Number of its waiters that sleep.
+    asleep: u32,
+}
+
+/// Returns the summary of a stage of a ring whose published position is `published`.
 fn stage_summary(
     checked: &Checked,
-    number: usize,
     positions: &CopiedPositions,
-    progress: &StageProgress,
-    (published, counts, asleep): (u64, Counts, u32),
+    published: u64,
+    CopiedStage { number, progress, counts, asleep }: CopiedStage<'_>,
 ) -> StageSummary {
     let stage = &checked.stages[number];
     let capacity = checked.header.capacity;

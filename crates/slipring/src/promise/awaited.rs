@@ -27,6 +27,18 @@ use crate::wait::{
     Condition, HandleLearner, KeepWaiting, Unmet, Wait, WaitOptions, WaitStrategy, wait_until,
 };
 
+/// The times that end one wait of an [`Awaited`] without a value.
+struct Bounds {
+    /// Deadline of the user's call.
+    deadline: Option<Instant>,
+    /// Time at which the wait returns, at the latest: the deadline, or before it.
+    until: Option<Instant>,
+    /// Longest duration of the wait, if the strategy limits it.
+    timeout: Option<Duration>,
+    /// Interval at which the wait checks whether it would never end; `None`: it never checks.
+    notice: Option<Duration>,
+}
+
 /// The half of a promise that waits for the value. [`Producer::ask`](crate::Producer::ask) and
 /// [`promise`](crate::promise()) make it.
 ///
@@ -246,7 +258,7 @@ impl<T> Awaited<T> {
             return self.wait_for_answer(deadline);
         }
         let timeout = if deadline.is_none() { self.strategy().timeout() } else { None };
-        self.wait_once((deadline, deadline), timeout, None)?;
+        self.wait_once(Bounds { deadline, until: deadline, timeout, notice: None })?;
         self.take_settled()?.ok_or(AwaitError::TimedOut)
     }
 
@@ -269,7 +281,7 @@ impl<T> Awaited<T> {
                 let look = if asked.is_helped() { look() } else { None };
                 let until = [deadline, asked.deadline(), look].into_iter().flatten().min();
                 let notice = asked.is_inside().then_some(Asked::NAP);
-                let stuck = self.wait_once((deadline, until), None, notice)?;
+                let stuck = self.wait_once(Bounds { deadline, until, timeout: None, notice })?;
                 if let Some(value) = self.try_take()? {
                     return Ok(value);
                 }
@@ -289,15 +301,10 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// Waits until a poll is due, or until `until`. `deadline` is the deadline of the user's call.
-    /// If the wait would never end, returns the error that says so; the wait checks for this once
-    /// in each `notice`.
-    fn wait_once(
-        &mut self,
-        (deadline, until): (Option<Instant>, Option<Instant>),
-        timeout: Option<Duration>,
-        notice: Option<Duration>,
-    ) -> Result<Option<WaitError>, AwaitError> {
+    /// Waits until a poll is due, or until a bound. If the wait would never end, returns the error
+    /// that says so.
+    fn wait_once(&mut self, bounds: Bounds) -> Result<Option<WaitError>, AwaitError> {
+        let Bounds { deadline, until, timeout, notice } = bounds;
         let half = self.half.as_mut().ok_or(AwaitError::Taken)?;
         let wait = self.wait.as_deref().unwrap_or(&Wait::Blocking);
         let asked = self.asked.as_ref();

@@ -108,17 +108,17 @@ impl<'env> Entry<'env> {
     /// Lets the runner handle its available events once, and returns their number. After a failure,
     /// the number is at least 1, because the stage may have events left.
     pub(crate) fn step(&mut self, supervisor: Supervisor<'_, 'env>) -> u64 {
-        let (control, stage) = (supervisor.control, self.runner.stage());
+        let control = supervisor.control;
         (self.idled, self.is_due) = (None, false);
-        let began = self.clock.begin(control);
-        let handled = match catch_end(|| self.runner.step(began.exact)).unwrap_or_else(Err) {
+        let turn = self.clock.begin(control, self.runner.stage(), supervisor.thread);
+        let handled = match catch_end(|| self.runner.step(turn.exact)).unwrap_or_else(Err) {
             Ok(count) => count,
             Err(end) => {
                 self.survive_or_end(supervisor, end);
                 1
             }
         };
-        self.clock.end(control, (stage, supervisor.thread), began, handled > 0);
+        self.clock.end(control, turn, handled > 0);
         handled
     }
 

@@ -31,30 +31,30 @@ pub(super) struct TurnClock {
     thread: Option<usize>,
 }
 
-/// The beginning of a turn.
+/// A turn of a stage on a thread, from its beginning.
 #[derive(Clone, Copy)]
-pub(super) struct Began {
-    /// The time, if the turn is timed exactly.
+pub(super) struct Turn {
+    /// Index of the stage.
+    stage: usize,
+    /// Number of the thread.
+    thread: usize,
+    /// The time at the beginning, if the turn is timed exactly.
     pub(super) exact: Option<Instant>,
-    /// The coarse clock, in nanoseconds.
+    /// The coarse clock at the beginning, in nanoseconds.
     coarse: u64,
 }
 
 impl TurnClock {
-    /// Begins a turn.
-    pub(super) fn begin(&self, control: &Control) -> Began {
+    /// Begins a turn of the stage with the index `stage`, on the thread with the number `thread`.
+    pub(super) fn begin(&self, control: &Control, stage: usize, thread: usize) -> Turn {
         let exact = (control.timed && self.until_exact == 0).then(Instant::now);
-        Began { exact, coarse: if control.timed { system::coarse_nanos() } else { 0 } }
+        let coarse = if control.timed { system::coarse_nanos() } else { 0 };
+        Turn { stage, thread, exact, coarse }
     }
 
-    /// Ends a turn of a stage on a thread of this number. A turn without events is not counted.
-    pub(super) fn end(
-        &mut self,
-        control: &Control,
-        (stage, thread): (usize, usize),
-        began: Began,
-        has_handled: bool,
-    ) {
+    /// Ends a turn. A turn without events is not counted.
+    pub(super) fn end(&mut self, control: &Control, turn: Turn, has_handled: bool) {
+        let Turn { stage, thread, exact, coarse } = turn;
         if !control.timed {
             return;
         }
@@ -65,8 +65,8 @@ impl TurnClock {
         if self.thread.replace(thread) != Some(thread) {
             control.counters.runs_on(stage, thread);
         }
-        let took = began.exact.map(|began| began.elapsed());
-        let ticked = self.ended.saturating_sub(began.coarse);
+        let took = exact.map(|began| began.elapsed());
+        let ticked = self.ended.saturating_sub(coarse);
         self.until_exact = match took {
             Some(took) if took < SHORT => TIMED_ONE_IN - 1,
             Some(_) => 0,
@@ -111,10 +111,10 @@ mod tests {
     }
 
     fn turn(clock: &mut TurnClock, control: &Control, work: impl FnOnce()) -> bool {
-        let began = clock.begin(control);
+        let turn = clock.begin(control, 0, 3);
         work();
-        clock.end(control, (0, 3), began, true);
-        began.exact.is_some()
+        clock.end(control, turn, true);
+        turn.exact.is_some()
     }
 
     #[test]
@@ -144,10 +144,10 @@ mod tests {
     fn a_turn_without_events_is_not_counted() {
         let ring = ring();
         let mut clock = TurnClock::default();
-        let began = clock.begin(&ring.control);
-        clock.end(&ring.control, (0, 0), began, false);
+        let turn = clock.begin(&ring.control, 0, 0);
+        clock.end(&ring.control, turn, false);
         clock.flush(&ring.control, 0);
         assert!(ring.control.counters.turns(0).is_none());
-        assert!(clock.begin(&ring.control).exact.is_some(), "the first that counts is exact");
+        assert!(clock.begin(&ring.control, 0, 0).exact.is_some(), "the first that counts is exact");
     }
 }

@@ -274,14 +274,24 @@ impl Wait {
             _ => 0,
         }
     }
+}
 
-    /// Returns the next action of an alternating strategy, which repeats a period of an awake
-    /// window and a sleep.
-    fn alternate(
-        context: &WaitContext,
-        (awake, action): (Duration, WaitAction),
-        (asleep, sleep_for): (Duration, fn(Duration) -> WaitAction),
-    ) -> WaitAction {
+/// An alternating strategy, which repeats a period of an awake window and a sleep.
+struct Alternation {
+    /// Duration of the awake window.
+    awake: Duration,
+    /// Action of each poll in the awake window.
+    action: WaitAction,
+    /// Duration of the sleep.
+    asleep: Duration,
+    /// Makes the action of a sleep of this duration.
+    sleep_for: fn(Duration) -> WaitAction,
+}
+
+impl Alternation {
+    /// Returns the next action.
+    fn next_action(self, context: &WaitContext) -> WaitAction {
+        let Alternation { awake, action, asleep, sleep_for } = self;
         if context.oversubscribed {
             // In a graph with more threads than cores, the awake window ends after a number of
             // yields, because the clock would also count the time for which other threads use the
@@ -340,18 +350,34 @@ impl WaitStrategy for Wait {
                 time if time < spin.saturating_add(yields) => WaitAction::Yield,
                 _ => fallback.next_action(context),
             },
-            Wait::AlternatingYieldBlock { yields, block } => {
-                Wait::alternate(context, (yields, WaitAction::Yield), (block, WaitAction::ParkFor))
+            Wait::AlternatingYieldBlock { yields: awake, block: asleep } => Alternation {
+                awake,
+                asleep,
+                action: WaitAction::Yield,
+                sleep_for: WaitAction::ParkFor,
             }
-            Wait::AlternatingSpinBlock { spin, block } => {
-                Wait::alternate(context, (spin, WaitAction::Spin(1)), (block, WaitAction::ParkFor))
+            .next_action(context),
+            Wait::AlternatingSpinBlock { spin: awake, block: asleep } => Alternation {
+                awake,
+                asleep,
+                action: WaitAction::Spin(1),
+                sleep_for: WaitAction::ParkFor,
             }
-            Wait::AlternatingYieldSleep { yields, sleep } => {
-                Wait::alternate(context, (yields, WaitAction::Yield), (sleep, WaitAction::Sleep))
+            .next_action(context),
+            Wait::AlternatingYieldSleep { yields: awake, sleep: asleep } => Alternation {
+                awake,
+                asleep,
+                action: WaitAction::Yield,
+                sleep_for: WaitAction::Sleep,
             }
-            Wait::AlternatingSpinSleep { spin, sleep } => {
-                Wait::alternate(context, (spin, WaitAction::Spin(1)), (sleep, WaitAction::Sleep))
+            .next_action(context),
+            Wait::AlternatingSpinSleep { spin: awake, sleep: asleep } => Alternation {
+                awake,
+                asleep,
+                action: WaitAction::Spin(1),
+                sleep_for: WaitAction::Sleep,
             }
+            .next_action(context),
             Wait::Timeout { ref wait, .. } => wait.next_action(context),
             Wait::Custom(ref strategy) => strategy.next_action(context),
         }

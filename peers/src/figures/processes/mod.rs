@@ -207,17 +207,18 @@ fn figure(table: &str, column: &str, contenders: Vec<Contender>) -> Figure {
     Figure { table, column, baseline: None, contenders }
 }
 
-/// Returns the figure of a stream: threads, then processes.
-fn stream((table, column): (&str, &str), bytes: usize, rows: &[Row], spec: StreamSpec) -> Figure {
+/// Returns the contenders of a stream: threads, then processes.
+fn streams(bytes: usize, rows: &[Row], spec: StreamSpec) -> Vec<Contender> {
     let mut contenders = within(&THREADS, bytes, Work::Stream(spec));
     contenders.extend(between(rows, bytes, Work::Stream(spec)));
-    figure(table, column, contenders)
+    contenders
 }
 
 fn one_by_one(size: Size, nanos: u32, programs: &Programs) -> Figure {
     let events = events(size, nanos);
     let spec = StreamSpec { ring: 1024, events, batch: 1, steps: steps_for(nanos) };
-    let mut figure = stream(("one by one, 8 bytes, ring 1024", &amount(nanos)), 8, &STREAMS, spec);
+    let contenders = streams(8, &STREAMS, spec);
+    let mut figure = figure("one by one, 8 bytes, ring 1024", &amount(nanos), contenders);
     let work = foreign::Work::Stream(spec);
     figure.contenders.extend(programs.between_processes(nanos != 0, work));
     figure.baseline = baseline(nanos, events);
@@ -227,19 +228,22 @@ fn one_by_one(size: Size, nanos: u32, programs: &Programs) -> Figure {
 fn batches(size: Size, batch: u64) -> Figure {
     let events = size.pick(20_000, 500_000, 1_000_000);
     let spec = StreamSpec { ring: 1024, events, batch, steps: 0 };
-    stream(("batches, 8 bytes, ring 1024", &format!("batches of {batch}")), 8, &BATCHES, spec)
+    let column = format!("batches of {batch}");
+    figure("batches, 8 bytes, ring 1024", &column, streams(8, &BATCHES, spec))
 }
 
 fn kilobytes(size: Size) -> Figure {
     let events = size.pick(2_000, 30_000, 100_000);
     let spec = StreamSpec { ring: 1024, events, batch: 1, steps: 0 };
-    stream(("large events, written and summed", "1 KiB, ring 1024"), 1024, &STREAMS, spec)
+    let contenders = streams(1024, &STREAMS, spec);
+    figure("large events, written and summed", "1 KiB, ring 1024", contenders)
 }
 
 fn megabytes(size: Size) -> Figure {
     let events = size.pick(20, 200, 1_000);
     let spec = StreamSpec { ring: 8, events, batch: 1, steps: 0 };
-    stream(("large events, written and summed", "1 MiB, ring 8"), 1_048_576, &STREAMS, spec)
+    let contenders = streams(1_048_576, &STREAMS, spec);
+    figure("large events, written and summed", "1 MiB, ring 8", contenders)
 }
 
 fn round_trip(size: Size, programs: &Programs) -> Figure {

@@ -22,7 +22,7 @@ use super::experiment::{About, Case, CaseResult, Experiment, Repetition};
 use super::metric::{Better, Metric};
 use super::record::Results;
 use super::size::Size;
-use super::standing::standing;
+use super::standing::{Contest, standing};
 use super::statistics::{Noise, Verdict, compare};
 use crate::lab::machine::MeasuredMachine;
 use about::{CAPACITY, THREADS};
@@ -207,9 +207,9 @@ fn headline(results: &Results, floor: f64) -> String {
     let rivals = [Contender::Executor, Contender::ExecutorLarge, Contender::Partitioned]
         .map(Contender::name);
     let of = |metric: &Metric| {
-        let metric = (metric.name, metric.better);
-        standing(results, ours, &rivals, metric, "threads", &[], floor)
-            .in_words("numbers of threads")
+        let Metric { name: metric, better, .. } = *metric;
+        let contest = Contest { ours, rivals: &rivals, metric, better, floor };
+        standing(contest, results, "threads", &[]).in_words("numbers of threads")
     };
     let (Some(rate), Some(latency)) = (of(&RATE), of(&MEAN)) else {
         return "On this machine, the pool and its rivals were not both measured.".to_owned();

@@ -91,7 +91,7 @@ fn plots(figure: &Figure, panels: &[Panel<'_>], names: &Names<'_>, id: &str) -> 
             let charts: Vec<Chart> = panels
                 .iter()
                 .map(|panel| {
-                    chart(panel, figure, title(panel), (x, metric), |row| names.index(row))
+                    chart(panel, figure, title(panel), Axes { x, metric }, |row| names.index(row))
                 })
                 .collect();
             let scale = scale_of(charts.iter().flat_map(Chart::extent), *logarithmic);
@@ -177,11 +177,20 @@ pub fn scale_of(values: impl Iterator<Item = f64>, logarithmic: bool) -> Scale {
     if logarithmic { Scale::logarithmic(values) } else { Scale::linear(values) }
 }
 
+/// The axes of a chart.
+#[derive(Clone, Copy)]
+struct Axes<'a> {
+    /// Parameter of the horizontal axis.
+    x: &'a str,
+    /// Metric of the vertical axis.
+    metric: &'a str,
+}
+
 fn chart(
     panel: &Panel<'_>,
     figure: &Figure,
     title: String,
-    (x, metric): (&str, &str),
+    Axes { x, metric }: Axes<'_>,
     index: impl Fn(&Row<'_>) -> usize,
 ) -> Chart {
     let point = |series: &Series| {

@@ -20,7 +20,7 @@ use super::experiment::{About, Case, CaseResult, Experiment, Repetition};
 use super::metric::{Better, Metric};
 use super::record::Results;
 use super::size::Size;
-use super::standing::standing;
+use super::standing::{Contest, standing};
 use super::statistics::Noise;
 use crate::lab::machine::MeasuredMachine;
 use about::{CONSUMERS, SORTS};
@@ -185,11 +185,11 @@ fn measure(contender: Contender, job: Job, consumers: usize, cpus: &[usize]) -> 
 fn headline(results: &Results, floor: f64) -> String {
     let rivals =
         [Contender::Sequential, Contender::Queue, Contender::Partitioned].map(Contender::name);
+    let (ours, metric, better) = (Contender::Pool.name(), TIME.name, TIME.better);
+    let contest = Contest { ours, rivals: &rivals, metric, better, floor };
     let of = |sorts: u32| {
         let at = [("sorts", u64::from(sorts).into())];
-        let metric = (TIME.name, TIME.better);
-        let ours = Contender::Pool.name();
-        let standing = standing(results, ours, &rivals, metric, "consumers", &at, floor);
+        let standing = standing(contest, results, "consumers", &at);
         let plural = if sorts == 1 { "" } else { "s" };
         standing
             .in_words("numbers of consumers")
