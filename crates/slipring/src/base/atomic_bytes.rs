@@ -44,7 +44,7 @@ pub struct AtomicBytes<E>(UnsafeCell<Aligned<E>>);
 #[repr(C, align(8))]
 struct Aligned<E>(MaybeUninit<E>);
 
-// SAFETY: the bytes are accessed by atomic words only (I1), and belong to no thread.
+// SAFETY: all threads access the bytes by atomic words only (I1).
 unsafe impl<E: PlainBytes> Sync for AtomicBytes<E> {}
 
 /// A word of the grid.
@@ -66,7 +66,8 @@ macro_rules! words {
         $(impl Word for $word {
             #[inline(always)]
             unsafe fn load(from: *mut u8) -> $word {
-                // SAFETY: valid and aligned (I2), and accessed by atomic words only (I1).
+                // SAFETY: the word is valid and aligned (I2), and accessed by atomic words only
+                // (I1).
                 unsafe { <$atomic>::from_ptr(from.cast()) }.load(Relaxed)
             }
             #[inline(always)]
@@ -80,8 +81,8 @@ macro_rules! words {
 
 words!(u8: AtomicU8, u16: AtomicU16, u32: AtomicU32, u64: AtomicU64);
 
-/// Copies the words of type `W` at the offsets of `range` by `copy`, and returns the first offset
-/// without a whole word.
+/// Calls `copy` with the offset of each whole word of type `W` in the bytes from `at` to `size`.
+/// Returns the offset behind the last whole word.
 #[inline(always)]
 fn words<W: Word>(at: usize, size: usize, mut copy: impl FnMut(usize)) -> usize {
     let mut at = at;
@@ -93,7 +94,7 @@ fn words<W: Word>(at: usize, size: usize, mut copy: impl FnMut(usize)) -> usize 
 }
 
 impl<E: PlainBytes> AtomicBytes<E> {
-    /// I2, and the promise of the type.
+    /// Checks I2, and the alignment and size that the type's comment promises.
     const CHECKED: () = {
         let align = if align_of::<E>() > 8 { align_of::<E>() } else { 8 };
         assert!(align_of::<Self>() == align);
@@ -117,8 +118,8 @@ impl<E: PlainBytes> AtomicBytes<E> {
         macro_rules! copy {
             ($word:ty, $at:expr) => {
                 words::<$word>($at, size, |at| {
-                    // SAFETY: `words` calls this with words that lie in the event (I2); the caller
-                    // promises the same of `to`.
+                    // SAFETY: `words` passes only offsets of words that lie in the event (I2). By
+                    // the caller's promise, the same offsets lie in `to`.
                     unsafe {
                         let word = <$word as Word>::load(from.add(at));
                         to.add(at).cast::<$word>().write_unaligned(word);
@@ -138,7 +139,7 @@ impl<E: PlainBytes> AtomicBytes<E> {
     pub(crate) fn load(&self) -> E {
         const { Self::CHECKED };
         let mut event = MaybeUninit::<E>::uninit();
-        // SAFETY: as many bytes, of this thread.
+        // SAFETY: `event` has as many bytes as the value, and only this thread can access them.
         unsafe { self.copy_out(event.as_mut_ptr().cast()) };
         // SAFETY: all bytes are copied, and any bytes form an `E` (`FromBytes`).
         unsafe { event.assume_init() }
@@ -148,7 +149,8 @@ impl<E: PlainBytes> AtomicBytes<E> {
     #[inline]
     pub(crate) fn load_to(&self, event: &mut E) {
         const { Self::CHECKED };
-        // SAFETY: as many bytes, which the caller has alone. Any bytes form an `E` (`FromBytes`).
+        // SAFETY: `event` has as many bytes as the value, and only the caller can access them. Any
+        // bytes form an `E` (`FromBytes`).
         unsafe { self.copy_out(std::ptr::from_mut(event).cast()) };
     }
 
@@ -176,7 +178,8 @@ impl<E: PlainBytes> AtomicBytes<E> {
         copy!(u8, at);
     }
 
-    /// Copies the bytes from offset `from` on to `part`. Bytes behind the value's end are zero.
+    /// Fills `part` with the value's bytes, beginning at the offset `from`. Bytes behind the
+    /// value's end are zero.
     pub(crate) fn load_part(&self, from: usize, part: &mut [u8]) {
         const { Self::CHECKED };
         let (bytes, size) = (self.0.get().cast::<u8>(), size_of::<E>());
@@ -200,7 +203,7 @@ impl<E: PlainBytes> AtomicBytes<E> {
                 })
             };
         }
-        // The walk begins at the word that contains the first byte.
+        // The copy begins with the word that contains the first byte of the part.
         let at = copy!(u64, from.min(size) / 8 * 8);
         let at = copy!(u32, at);
         let at = copy!(u16, at);
@@ -243,7 +246,8 @@ mod tests {
         assert_eq!(loaded, other);
     }
 
-    /// Makes arrays of each length up to 17 bytes, and others.
+    /// Copies arrays of each length up to 17 bytes and values of other types, and checks every
+    /// byte.
     #[test]
     fn a_copy_has_all_bytes_of_the_value() {
         macro_rules! arrays {

@@ -25,8 +25,8 @@ use std::fmt;
 /// a larger need this does not matter, because the kernel takes milliseconds to hand out 16 MiB.
 const UNCHECKED: u64 = 16 << 20;
 
-/// One of this number of available bytes stays free for other programs, and for the threads and
-/// handlers of this program.
+/// Divisor of the available memory: one byte in 16 stays free for other programs, and for the
+/// threads and handlers of this program.
 const RESERVE: u64 = 16;
 
 /// Source of the limit on the memory that a build may take.
@@ -81,7 +81,8 @@ pub struct MemoryShortage {
     pub needed: u64,
     /// Memory that is available, in bytes.
     pub available: u64,
-    /// The limit that leaves no more memory than `available`.
+    /// The limit that applies: it leaves the `available` bytes, and every other limit leaves as
+    /// many or more.
     pub limit: MemoryLimit,
 }
 
@@ -197,9 +198,9 @@ impl Version {
     }
 }
 
-/// Returns the folders of the process's memory groups, and of the groups around them, by the text
-/// of `/proc/self/cgroup`. In a container, the mount may be the group itself, while the path
-/// belongs to the host. In that case, only the mount has files.
+/// Returns the folders of the process's memory groups, and of the groups around them.
+/// `/proc/self/cgroup` lists the groups. In a container, the mount may be the group itself, while
+/// the path belongs to the host. In that case, only the mount has files.
 fn groups(membership: &str) -> Vec<(Version, String)> {
     let mut folders = Vec::new();
     for line in membership.lines() {
@@ -251,7 +252,7 @@ mod files {
 mod tests {
     use super::*;
 
-    /// Returns the available memory that files of these texts state.
+    /// Returns the available memory that [`available`] computes from files with these texts.
     fn available_by(files: &[(&str, &str)]) -> Option<(u64, MemoryLimit)> {
         available(&|path| texts(files, path))
     }
@@ -281,7 +282,7 @@ mod tests {
             assert_eq!(available_by(files), None);
             assert_eq!(check_by(u64::MAX, &|path| texts(files, path)), Ok(()));
         }
-        // The limit's file exists, and the file with the group's use does not.
+        // Here the limit's file exists, but the file with the group's use of memory does not.
         let files = [damaged[1], ("/sys/fs/cgroup/a/memory.max", "1000")];
         assert_eq!(available_by(&files), None);
     }

@@ -1,5 +1,5 @@
-//! Values and allocations that a protocol guards. In a model, the checker watches the uses of
-//! these. Outside of models, the types cost nothing.
+//! Values and allocations that a protocol guards. In a model, the checker watches every use of
+//! them. Outside of models, the types cost nothing.
 
 use std::cell::UnsafeCell;
 
@@ -19,7 +19,8 @@ impl<V> Guarded<V> {
         }
     }
 
-    /// Returns the address for an access with which no other access may race.
+    /// Returns the address for an exclusive access: the model fails if any other access races with
+    /// it.
     #[inline(always)]
     pub(crate) fn exclusive(&self) -> *mut V {
         #[cfg(slipring_loom)]
@@ -27,7 +28,8 @@ impl<V> Guarded<V> {
         self.value.get()
     }
 
-    /// Tells the model checker of an access that may run at the same time as others of its kind.
+    /// Tells the model checker of a shared access, which may run at the same time as other shared
+    /// accesses.
     #[inline(always)]
     pub(crate) fn touch(&self) {
         #[cfg(slipring_loom)]
@@ -72,7 +74,8 @@ impl GuardedAllocation {
     pub(crate) unsafe fn freed(&self) {
         self.memory.exclusive();
         #[cfg(slipring_loom)]
-        // SAFETY: the caller's promise; the model checker has found no other use.
+        // SAFETY: the caller promises to be the last user, and the model checker has found no other
+        // use.
         drop(unsafe { (*self.leak.get()).take() });
     }
 }

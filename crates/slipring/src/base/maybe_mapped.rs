@@ -1,8 +1,8 @@
 //! Defines a value that is used by its address. The value lies on the heap of this process, or in
 //! memory that other processes map, too.
 //!
-//! The words through which a ring's handles communicate are such values. The code that uses the
-//! words is the same in both cases, because it knows only their address.
+//! For example, the words through which a ring's handles communicate are values of this type. The
+//! code that uses the words is the same in both cases, because it knows only their address.
 //!
 //! Invariants
 //! - I1: the address is valid and unchanged while the [`MaybeMapped`] lives. If the value is on the
@@ -63,7 +63,7 @@ impl<T> MaybeMapped<[T]> {
     /// Refers to an array of `len` values in a mapping.
     ///
     /// # Safety
-    /// As for [`MaybeMapped::mapped`], for each value of the array.
+    /// Each value of the array keeps the promise of [`MaybeMapped::mapped`].
     pub(crate) unsafe fn mapped_slice(first: NonNull<u8>, len: usize, mapping: &Mapping) -> Self {
         let all = NonNull::slice_from_raw_parts(first.cast(), len);
         // SAFETY: the caller's promise.
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(drops.load(Relaxed), 3);
         let memory: Mapping = Arc::new([const { AtomicU64::new(0) }; 2]);
         let words: &[AtomicU64; 2] = memory.downcast_ref().unwrap();
-        // SAFETY: the `Arc` keeps the words.
+        // SAFETY: the `Arc` keeps the words allocated.
         let mapped = unsafe {
             MaybeMapped::<[AtomicU64]>::mapped(NonNull::from(&words[..]), memory.clone())
         };

@@ -9,9 +9,9 @@
 /// likely to use the line meanwhile. If the processor has no such instruction, the call does
 /// nothing.
 ///
-/// A store that misses the cache waits in the store buffer, while the thread goes on. So a prefetch
-/// helps atomic swaps, which wait for the line itself, and threads whose stores fill the store
-/// buffer.
+/// A store that misses the cache waits in the store buffer, while the thread continues. So a
+/// prefetch helps atomic swaps, which wait for the line itself, and threads whose stores fill the
+/// store buffer.
 #[inline(always)]
 pub(crate) fn for_store<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(slipring_loom)))]
@@ -34,8 +34,9 @@ mod x86 {
     use std::arch::x86_64::__cpuid;
     use std::sync::OnceLock;
 
-    /// The function of CPUID whose ECX says at bit 8 whether the processor has PREFETCHW (AMD64
-    /// Architecture Programmer's Manual, volume 3, E.4.2; Intel SDM, volume 2, PREFETCHW).
+    /// The leaf of CPUID that reports PREFETCHW: bit 8 of its ECX is set if the processor has this
+    /// instruction (AMD64 Architecture Programmer's Manual, volume 3, E.4.2; Intel SDM, volume 2,
+    /// PREFETCHW).
     const EXTENDED: u32 = 0x8000_0001;
 
     #[inline(always)]

@@ -57,8 +57,8 @@ mod chosen {
     fn epoch_half(word: &AtomicU64) -> &AtomicU32 {
         let halves: *const AtomicU32 = std::ptr::from_ref(word).cast();
         let high = if cfg!(target_endian = "little") { 1 } else { 0 };
-        // SAFETY: the half lies inside of the word, and lives as long. Only the kernel loads it
-        // (I1).
+        // SAFETY: the half lies inside of the word, and lives as long as the word. Only the kernel
+        // loads it (I1).
         unsafe { &*halves.add(high) }
     }
 

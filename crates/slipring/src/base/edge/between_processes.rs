@@ -26,9 +26,9 @@ pub(crate) mod seated {
         owner.load(Acquire)
     }
 
-    /// Stores how far the owner of a seat is lent events, before the owner touches them. Another
-    /// process reads the word only after the owner's death, and a death comes between two
-    /// instructions. So the order of the instructions suffices.
+    /// Stores the position before which the protocol lends events to a seat's owner, before the
+    /// owner touches these events. Another process reads the word only after the owner's death, and
+    /// a death comes between two instructions. So the order of the instructions suffices.
     #[inline(always)]
     pub(crate) fn lend(held: &AtomicU64, end: u64) {
         may_die!();
@@ -95,8 +95,8 @@ pub(crate) mod intended {
         twin!("recorded-by-store": _ = record() => slot.store(claimed, Relaxed));
     }
 
-    /// Claims, after the seat's intent was stored, and the previous claim was recorded. Returns
-    /// `false` if the claim word is no longer `seen`.
+    /// Claims slots by moving the claim word, after the seat's intent was stored and the previous
+    /// claim was recorded. Returns `false` if the claim word is no longer `seen`.
     #[inline(always)]
     pub(crate) fn claim(word: &AtomicU64, seen: u64, claimed: u64) -> bool {
         may_die!();
@@ -115,14 +115,14 @@ pub(crate) mod intended {
 pub(crate) mod last_out {
     use super::*;
 
-    /// Stores that a producer leaves, before it checks the other producers.
+    /// Announces that a producer leaves, before it checks the other producers.
     pub(crate) fn leave(state: &AtomicU64, word: u64) {
         may_die!();
         state.store(word, Relaxed);
         twin!("leaver-unfenced": fence(SeqCst) => ());
     }
 
-    /// Loads whether another producer leaves, after the caller has stored that it leaves itself.
+    /// Loads whether another producer leaves, after the caller has announced its own leaving.
     pub(crate) fn see(state: &AtomicU64) -> u64 {
         state.load(Relaxed)
     }
@@ -149,16 +149,16 @@ pub(crate) mod cell_taken {
         cell.compare_exchange(seen, taken, order, Relaxed).is_ok()
     }
 
-    /// Stores the begin or the end of the next chunk. The caller has seen that the claim word is
-    /// beyond the caller's last chunk.
+    /// Stores the beginning or the end of the next chunk. The caller has seen that the claim word
+    /// is beyond the caller's last chunk.
     #[inline(always)]
     pub(crate) fn intend(word: &AtomicU64, seq: u64) {
         may_die!();
         word.store(seq, twin!("chunk-unreleased": Release => Relaxed));
     }
 
-    /// Loads the begin or the end of the chunk of a worker that a cell names. If the worker has
-    /// stored another chunk since, the caller sees that the claim word has moved.
+    /// Loads the beginning or the end of a worker's chunk, after a cell has named that worker. If
+    /// the worker has stored another chunk since, the caller sees that the claim word has moved.
     #[inline(always)]
     pub(crate) fn see_intent(word: &AtomicU64) -> u64 {
         word.load(twin!("chunk-relaxed": Acquire => Relaxed))

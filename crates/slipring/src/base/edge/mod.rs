@@ -45,9 +45,10 @@ pub(crate) mod slot_published {
         slot.store(word, twin!("stamp-relaxed": Release => Relaxed));
     }
 
-    /// Stores a stamp where another producer may record the claim at the same slot (`intended`). A
-    /// plain store comes after each swap from an earlier stamp (C++20, [atomics.order]/10). Loom
-    /// orders the store only after swaps that the thread has seen, so models swap, too.
+    /// Stores a stamp where another producer may record the claim at the same slot (`intended`).
+    /// Outside of models a plain store suffices, because it comes after each swap from an earlier
+    /// stamp (C++20, [atomics.order]/10). Loom orders a store only after swaps that the thread has
+    /// seen, so models swap.
     #[cfg(slipring_loom)]
     pub(crate) fn stamp_recorded(slot: &AtomicU64, word: u64) {
         may_die!();
@@ -197,7 +198,7 @@ pub(crate) mod chunk_taken {
 pub(crate) mod orphaned {
     use super::*;
 
-    /// Leaves a seat with its chunk, after the last access to the chunk's events.
+    /// Leaves a seat and its chunk to another worker, after the last access to the chunk's events.
     #[inline(always)]
     pub(crate) fn leave(owner: &AtomicU64, word: u64) {
         may_die!();
@@ -235,7 +236,8 @@ pub(crate) mod signed_off {
     use super::*;
 
     /// Subtracts one worker from the count, and returns the previous number. The subtraction is
-    /// acquire-release, so the last worker sees all stores that the others made before theirs.
+    /// acquire-release, so the last worker sees all stores that the other workers made before their
+    /// own subtractions.
     #[inline(always)]
     pub(crate) fn count_out(alive: &AtomicUsize) -> usize {
         alive.fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed))
@@ -363,8 +365,8 @@ pub(crate) mod failed {
         bits.fetch_or(failed, twin!("failed-unreleased": Release => Relaxed));
     }
 
-    /// Stores that the record of a failure is written, after its words were stored. Other processes
-    /// read the record without the lock.
+    /// Marks the record of a failure as written, after its words were stored. Other processes read
+    /// the record without the lock.
     #[inline(always)]
     pub(crate) fn record(state: &AtomicU64, written: u64) {
         state.store(written, twin!("record-unreleased": Release => Relaxed));
@@ -507,8 +509,9 @@ pub(crate) mod last_used {
         word.fetch_add(abandoned, order)
     }
 
-    /// Subtracts the sleeper, after the settled promise has taken it out of the allocation. Returns
-    /// the previous word, which says whether the waiter still uses the allocation.
+    /// Subtracts the number that stands for the sleeper, after the settled promise has taken the
+    /// sleeper out of the allocation. Returns the previous word, which says whether the waiter
+    /// still uses the allocation.
     #[inline(always)]
     pub(crate) fn take_sleeper(word: &AtomicU32, asleep: u32) -> u32 {
         let order = twin!("sleeper-taken-unreleased": AcqRel => Acquire);
