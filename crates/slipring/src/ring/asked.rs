@@ -71,7 +71,7 @@ impl Asked {
         Asked { askers: control.askers.clone(), seq, deadline, armed: false }
     }
 
-    /// Returns the reason in the graph why no answer will come; `None`: an answer may come.
+    /// Returns the reason in the graph why no answer will come, or `None` if an answer may come.
     #[inline]
     pub(crate) fn over(&self) -> Option<AwaitError> {
         self.askers.over(self.seq)
@@ -95,12 +95,12 @@ impl Asked {
         }
     }
 
-    /// Returns the longest sleep of a waiting thread; `None`: a notification ends each sleep.
+    /// Returns the longest sleep of a waiting thread, or `None` if a notification ends each sleep.
     pub(crate) fn longest_sleep(&self) -> Option<Duration> {
         self.askers.is_stirred().then_some(Asked::NAP)
     }
 
-    // The current thread, which may run stages of the ring.
+    // Methods for a current thread that may run stages of the ring.
 
     fn is_of(&self, control: &Control) -> bool {
         Arc::ptr_eq(&control.askers, &self.askers)
@@ -177,7 +177,8 @@ impl Drop for Asked {
 }
 
 /// Returns why no stage answers the request at `seq` any more: the graph has failed or was halted,
-/// or the ring is closed and every stage has released the request. `None`: a stage may answer.
+/// or the ring is closed and every stage has released the request. Returns `None` if a stage may
+/// still answer.
 pub(crate) fn ended(control: &Control, seq: u64) -> Option<WaitError> {
     control.status.stopped().or_else(|| {
         let drained = || (0..control.plan.stages.len()).all(|it| has_released(control, it, seq));
@@ -185,8 +186,9 @@ pub(crate) fn ended(control: &Control, seq: u64) -> Option<WaitError> {
     })
 }
 
-/// Returns a stage whose handler on the current thread keeps the request at `seq` from every stage
-/// that has not passed it. `None`: at least one stage may still answer.
+/// Returns a stage whose handler runs on the current thread and keeps every stage that could still
+/// answer from reaching the request at `seq`. Returns `None` if at least one stage may still
+/// answer.
 ///
 /// Another handle of a pool or of a sharded stage may get the request, unless all handles of the
 /// stage are on the current thread.

@@ -30,9 +30,8 @@ use crate::wait::queue::{self, WaitQueue};
 /// The questions that an asker may put to a ring's control. No method runs user code or takes a
 /// queue's lock.
 pub(crate) trait AskedRing: Send + Sync {
-    /// Returns whether an asker has to check the ring. That is so if the ring was closed or halted,
-    /// or has failed. It is also so if other processes may end the ring and notify no queue of this
-    /// process.
+    /// Returns whether an asker has to check the ring: the ring was closed or halted or has failed,
+    /// or other processes may end the ring without notifying a queue of this process.
     fn has_stirred(&self) -> bool;
     /// Returns whether the graph was halted or has failed.
     fn is_stopped(&self) -> bool;
@@ -40,7 +39,8 @@ pub(crate) trait AskedRing: Send + Sync {
     fn why_stopped(&self) -> Option<WaitError>;
     /// Returns whether the producers have closed the ring, or have begun to.
     fn is_closed(&self) -> bool;
-    /// Returns whether `stage` has released the event at `seq`. `None`: there is no such stage.
+    /// Returns whether `stage` has released the event at `seq`. Returns `None` if the ring has no
+    /// stage with this index.
     fn has_released(&self, stage: usize, seq: u64) -> Option<bool>;
     /// Records that the graph's deadline has passed, if it has. Notifies no queue.
     fn record_deadline(&self, seq: u64) -> bool;
@@ -56,8 +56,8 @@ const LOOKS: usize = 64;
 /// The events of the last lap that stages have skipped by their policies.
 #[derive(Default)]
 struct Skips {
-    /// Number of events that a stage skipped at once. The key is the stage, and the distance of the
-    /// first skipped event from the ring's start.
+    /// Number of events of each skip. The key is the stage that skipped them, and the distance of
+    /// the first skipped event from the ring's start.
     all: BTreeMap<(usize, u64), u64>,
     /// The last position of each skip that at least one stage has not passed yet, in the order of
     /// the skips.
@@ -90,9 +90,10 @@ impl Skips {
 
 /// The connection from the askers to their ring.
 struct Link {
-    /// Pointer to the ring's control; `None`: no request was asked yet, or the ring has gone.
+    /// Pointer to the ring's control; `None` before the first request, and after the drop of the
+    /// ring's last owner.
     ring: Option<NonNull<dyn AskedRing>>,
-    /// The error that says how the ring ended; `None`: the ring has not gone yet.
+    /// The error that says how the ring ended; `None` while the ring has an owner.
     gone: Option<WaitError>,
     skips: Skips,
 }
@@ -103,7 +104,8 @@ unsafe impl Send for Link {}
 impl Link {
     /// Returns the control. The result is used under the lock only.
     fn ring(&self) -> Option<&dyn AskedRing> {
-        // SAFETY: I1; the borrow of the link lasts no longer than the lock.
+        // SAFETY: the control is valid under the lock (I1), and the link is borrowed under the lock
+        // only.
         self.ring.map(|ring| unsafe { ring.as_ref() })
     }
 
@@ -139,8 +141,8 @@ impl Link {
         (found, !self.skips.left.is_empty())
     }
 
-    /// Returns why the request at `seq` gets no answer any more, or `None`. The closure `why` is
-    /// called if the graph was halted or has failed.
+    /// Passes the reason why the request at `seq` gets no answer any more to `why`, and returns the
+    /// result of `why`. Returns `None` if an answer may still come.
     fn over<R>(&self, seq: u64, why: impl FnOnce(Over<'_>) -> R) -> Option<R> {
         let Some(ring) = self.ring() else {
             return self.gone.as_ref().map(|gone| why(Over::Gone(gone)));
@@ -172,8 +174,8 @@ enum Over<'a> {
 pub(crate) struct Askers {
     /// 1 once a request was asked. Before that, the ring does not notify askers.
     asked: AtomicU32,
-    /// 1 once an asker has to check the ring ([`AskedRing::has_stirred`]), or the skips and the
-    /// ring's end that the link records.
+    /// 1 once an asker has to check the ring ([`AskedRing::has_stirred`]) or the link, which
+    /// records skips and the ring's end.
     ///
     /// Spinning askers poll this word, so it has a cache line of its own.
     stirred: Line<AtomicU32>,
@@ -196,8 +198,8 @@ impl Askers {
 
     // The ring's side.
 
-    /// Called before a request is published in `ring`. The ring is the one of these askers, and has
-    /// an owner.
+    /// Called before a request is published in `ring`, which is the ring of these askers and has an
+    /// owner.
     #[inline]
     pub(crate) fn attach(&self, ring: &(dyn AskedRing + 'static)) {
         if !self.is_asked() {
@@ -308,7 +310,8 @@ impl Askers {
         self.is_stirred() && lock(&self.link).over(seq, |_| ()).is_some()
     }
 
-    /// Returns why the request at `seq` gets no answer any more; `None`: an answer may still come.
+    /// Returns why the request at `seq` gets no answer any more, or `None` if an answer may still
+    /// come.
     #[inline]
     pub(crate) fn over(&self, seq: u64) -> Option<AwaitError> {
         if self.is_stirred() { self.why_over(seq) } else { None }
@@ -364,7 +367,7 @@ mod tests {
     const START: u64 = u64::MAX - 1;
     const CAPACITY: u64 = 4;
 
-    /// A ring of two stages, with the position of each, counted from the start.
+    /// A ring of two stages, with the position of each stage, counted from the ring's start.
     #[derive(Default)]
     struct Fake([AtomicU64; 2]);
 

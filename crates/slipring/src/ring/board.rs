@@ -27,7 +27,7 @@ pub(crate) type IsOwnProcess = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The words that the handles of a ring share.
 pub(crate) struct Board {
-    /// The word of each line of the plan.
+    /// The shared words, one on each cache line that the plan assigns.
     pub(crate) lines: MaybeMapped<[Line<AtomicU64>]>,
     /// The seats of all parties.
     pub(crate) seats: MaybeMapped<[Line<Seat>]>,
@@ -41,11 +41,11 @@ pub(crate) struct Board {
     ///
     /// [`Waits`]: crate::ring::waits::Waits
     pub(crate) always_fences: bool,
-    /// The record of the graph's failure, which other processes read; `None`: no other processes
-    /// share the ring.
+    /// The record of the graph's failure, which other processes read; `None` if no other process
+    /// shares the ring.
     pub(crate) failure: Option<MaybeMapped<FailureRecord>>,
-    /// Function that returns whether the calling process may use the words. `None`: any process may
-    /// use them, because they lie on the heap, and a forked child has its own copy of the heap.
+    /// Function that returns whether the calling process may use the words; `None` for words on the
+    /// heap. Any process may use those, because a forked child has its own copy of the heap.
     pub(crate) is_own_process: Option<IsOwnProcess>,
     pub(crate) counters: CounterWords,
 }
@@ -63,8 +63,8 @@ impl Board {
         lines.saturating_add(queues).saturating_add(CounterWords::bytes(plan.stages.len() + 1))
     }
 
-    /// Makes the board of a ring of one process, whose first position is `start`. `None`: there is
-    /// no memory for so many lines.
+    /// Makes the board of a ring of one process, whose first position is `start`. Returns `None` if
+    /// there is no memory for so many lines.
     pub(crate) fn heap(plan: &Plan, start: u64) -> Option<Board> {
         let word = |line| Line::new(AtomicU64::new(Positions::first_word(plan, line, start)));
         let seats = array(plan.seats(), |_| Line::new(Seat::default()))?;

@@ -96,14 +96,14 @@ pub(crate) fn build<E, L: Layout>(
     let BesideSlots { shard_ids, control } = match beside {
         Ok(beside) => beside,
         Err(problem) => {
-            // SAFETY: just allocated, and no handle has a view (I1).
+            // SAFETY: the slots were just allocated, and no handle has a view of them (I1).
             unsafe { slots.0.free() };
             return Err(problem);
         }
     };
-    // SAFETY: just allocated, for this core alone (I1).
+    // SAFETY: the slots were just allocated, for this core alone (I1).
     let core = unsafe { Core::new(control, slots, shard_ids, L::World::of_heap()) };
-    // SAFETY: just put together, and filled once (I2).
+    // SAFETY: the core is new, and nothing else fills it (I2).
     match unsafe { core.fill(factory) } {
         Ok(()) => Ok(Owner::new(core)),
         Err((index, panic)) => Err(BuildError::Factory { index, panic }),
@@ -143,7 +143,8 @@ fn needed<E, L: Layout>(settings: &Settings, plan: &Plan, sharded: usize) -> u64
         (sharded, ShardIds::<E>::BYTES_PER_SLOT),
         (marked, Marks::BYTES_PER_SLOT),
     ];
-    // No product of two words exceeds 128 bits, and all others are smaller by far.
+    // A product of two 64-bit words fits 128 bits, and the sizes are small enough that the sum of
+    // the products fits, too.
     let per_slot: u128 = per_slot.iter().map(|&(count, bytes)| count as u128 * bytes as u128).sum();
     let samples = settings.sample_every;
     let samples = samples.map(|every| Samples::bytes(every, plan.capacity, plan.stages.len()));

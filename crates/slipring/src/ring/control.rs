@@ -62,7 +62,7 @@ pub struct Control {
 pub(crate) struct ControlOptions {
     /// Position of the first event.
     pub(crate) start: u64,
-    /// Time from the build until all waits end; `None`: no limit.
+    /// Time from the build until all waits end; `None` if the graph has no deadline.
     pub(crate) deadline: Option<Duration>,
     /// Whether the stages' loops and the pools read the clock.
     pub(crate) timed: bool,
@@ -70,8 +70,8 @@ pub(crate) struct ControlOptions {
 }
 
 impl Control {
-    /// Makes the control of a ring. `None`: there is no memory for the seats of so many workers,
-    /// readers and stages.
+    /// Makes the control of a ring. Returns `None` if there is no memory for the seats of so many
+    /// workers, readers and stages.
     pub(crate) fn new(plan: Plan, board: Board, options: ControlOptions) -> Option<Control> {
         let ControlOptions { start, deadline, timed, samples } = options;
         let membership = Membership::new(&plan, board.seats, board.cells, board.participant);
@@ -151,8 +151,8 @@ impl Control {
         self.askers.notify();
     }
 
-    /// Closes a ring with several producing processes to claims. The first stages then find the
-    /// last position (`closing`).
+    /// Closes a ring to claims if its producers are several processes. The first stages then find
+    /// the last position (`closing`).
     pub(crate) fn begin_closing(&self) {
         self.status.begin_closing(); // closing::I1: first
         self.positions.close_claims(); // SYNC[announced]: before the queues are notified
@@ -286,8 +286,8 @@ impl Control {
         &self.membership.seats[self.plan.seats_of(party)]
     }
 
-    /// Takes a free seat of a pool. `None`: no seat is free. `Err`: no worker of the pool is left,
-    /// so the pool has ended.
+    /// Takes a free seat of a pool. Returns `None` if no seat is free, and an error if no worker of
+    /// the pool is left, so that the pool has ended.
     pub(crate) fn acquire_worker(&self, pool: usize) -> Result<Option<usize>, WaitError> {
         self.membership
             .acquire_worker(pool, &self.plan.stages[pool])
@@ -347,11 +347,11 @@ struct Subject<'a> {
     control: &'a Control,
     waiter: &'a Waiter,
     awaited: &'a mut dyn Awaited,
-    /// Whether the wait has not outlasted its first polls yet.
+    /// `true` until the wait has outlasted its first polls.
     first: bool,
-    /// Whether the wait ends with an error, even if its condition holds by now: the check that
-    /// found the error may also have settled what a dead process left, and so made the condition
-    /// hold.
+    /// Whether the wait ends with an error, even if its condition holds by now. The check that
+    /// found the error may also have recovered from the death of a process, and so made the
+    /// condition hold.
     is_told: bool,
 }
 

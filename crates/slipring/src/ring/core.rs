@@ -33,13 +33,13 @@ pub(crate) struct Core<E, L: Layout> {
     pub(crate) control: Control,
     pub(crate) slots: View<E, L>,
     pub(crate) world: L::World,
-    /// Shard ids of the slots, by index of the stage; `None`: the stage has no shards.
+    /// Shard ids of the slots, by index of the stage; `None` for a stage without shards.
     pub(crate) shard_ids: Box<[Option<ShardIds<E>>]>,
     /// Number of references that own the events.
     pub(crate) owners: OwnerCount,
     /// 1 while the slots hold events that the last owner must drop, else 0.
     filled: Statistic,
-    /// The mapping in which the slots lie; `None`: the slots lie on the heap, and the core frees
+    /// The mapping in which the slots lie; `None` if they lie on the heap, where the core frees
     /// them.
     mapping: Option<Mapping>,
     #[cfg(slipring_loom)]
@@ -50,7 +50,8 @@ pub(crate) struct Core<E, L: Layout> {
 #[cfg(slipring_loom)]
 pub(crate) struct WatchedEvent(Guarded<()>);
 
-// SAFETY: nothing is inside to race for. The checker's purpose is to report races.
+// SAFETY: the stand-in holds no value for which threads could race. The model checker sees all
+// accesses to it and reports their races.
 #[cfg(slipring_loom)]
 unsafe impl Sync for WatchedEvent {}
 
@@ -113,8 +114,8 @@ impl<E, L: Layout> Core<E, L> {
         self.cells = cells;
     }
 
-    /// Fills the slots with events. `Err`: the index of the event at which the factory panicked,
-    /// and the panic's message.
+    /// Fills the slots with events. If the factory panics, the error has the index of the event and
+    /// the panic's message.
     ///
     /// # Safety
     /// Called once, before any handle exists.
@@ -144,8 +145,8 @@ impl<E, L: Layout> Core<E, L> {
         unsafe { self.slots.drop_events(self.slots.mask() + 1) }
     }
 
-    /// Returns the ring as its world sees it when it checks for deaths. `is_damaged` returns
-    /// whether the words at which the caller waits contradict each other.
+    /// Returns the view of the ring that its world takes to check for dead processes. `is_damaged`
+    /// returns whether the words at which the caller waits contradict each other.
     pub(crate) fn watched<'a>(&'a self, is_damaged: &'a dyn Fn() -> bool) -> Watched<'a> {
         Watched { control: &self.control, ring: self, is_damaged }
     }
@@ -196,7 +197,7 @@ impl<E, L: Layout> Core<E, L> {
     /// is at most a lap long.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
         // Positions before the ring's start are never claimed, so none of them is checked. If a
-        // ring starts at position 0, `stamp::refreshes` is true for the lap before.
+        // ring starts at position 0, `stamp::refreshes` is true for the lap before that position.
         let open = self.capacity().min(from.wrapping_sub(self.control.start));
         self.control.plan.stamped
             && [from.wrapping_sub(open), from, to]

@@ -108,7 +108,7 @@ impl CounterWords {
     /// Makes the counters whose words lie in a mapping.
     ///
     /// # Safety
-    /// `parties` and `waited` point to the numbers of lines that [`CounterWords::lines`] returns.
+    /// `parties` and `waited` point to as many lines as [`CounterWords::lines`] returns for them.
     /// These lines stay valid while `mapping` lives.
     pub(crate) unsafe fn mapped(
         count: usize,
@@ -126,8 +126,8 @@ impl CounterWords {
         }
     }
 
-    /// Makes the counters of `parties` parties, all zero. `None`: there is no memory for so many
-    /// counters.
+    /// Makes the counters of `parties` parties, all zero. Returns `None` if there is no memory for
+    /// so many counters.
     pub(crate) fn heap(parties: usize) -> Option<CounterWords> {
         let times = parties.checked_mul(lines_per_party(parties))?;
         Some(CounterWords {
@@ -169,7 +169,7 @@ pub(crate) struct Counters {
 /// Number of words of a line.
 const PER_LINE: usize = 16;
 
-// A party's counts begin a line, and a line of times is full.
+// A party's counts fit one line, and a line holds exactly `PER_LINE` times.
 const _: () = assert!(size_of::<Line<Party>>() == 8 * PER_LINE);
 const _: () = assert!(size_of::<Line<[Statistic; PER_LINE]>>() == 8 * PER_LINE);
 
@@ -198,7 +198,7 @@ impl Counters {
         own.nanos.fetch_add(nanos, Relaxed);
     }
 
-    /// Notes that a thread of the library runs the stage. `thread`: number of the thread.
+    /// Notes that the thread with the number `thread`, a thread of the library, runs the stage.
     pub(crate) fn runs_on(&self, stage: usize, thread: usize) {
         let (word, bit) = (&self.turns[stage].threads[thread / 64], 1 << (thread % 64));
         if word.load(Relaxed) & bit == 0 {
@@ -206,8 +206,8 @@ impl Counters {
         }
     }
 
-    /// Returns the counts of a stage's turns. `None`: the stage has taken no turn on threads of the
-    /// library.
+    /// Returns the counts of a stage's turns, or `None` if the stage has taken no turn on threads
+    /// of the library.
     pub(crate) fn turns(&self, stage: usize) -> Option<Turns> {
         let own = self.turns.get(stage)?;
         let threads = own.threads.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum();
@@ -215,7 +215,7 @@ impl Counters {
         (threads > 0).then(|| Turns { count, ran: Duration::from_nanos(nanos), threads })
     }
 
-    /// Returns the mean time of a stage's turns; `None`: no turn was timed.
+    /// Returns the mean time of a stage's turns, or `None` if no turn was timed.
     pub(crate) fn usual_turn(&self, stage: usize) -> Option<Duration> {
         let own = self.turns.get(stage)?;
         let nanos = own.nanos.load(Relaxed).checked_div(own.count.load(Relaxed))?;
@@ -327,8 +327,8 @@ impl Samples {
             + stages as u128 * size_of::<Line<Latencies>>() as u128
     }
 
-    /// Makes the samples of a graph. `None`: there is no memory for the publication times and
-    /// latencies.
+    /// Makes the samples of a graph. Returns `None` if there is no memory for the publication times
+    /// and latencies.
     pub(crate) fn new(every: u64, capacity: usize, stages: usize) -> Option<Samples> {
         let (shift, kept) = Samples::interval(every, capacity);
         let kept = kept?;

@@ -96,13 +96,13 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
         self.first
     }
 
-    /// Returns the event at `offset` from the view's first event; `None`: the view has no event at
-    /// `offset`.
+    /// Returns the event at `offset` from the view's first event, or `None` if the view ends before
+    /// it.
     ///
     /// Example: [`Events`].
     #[inline]
     pub fn get(&self, offset: usize) -> Option<&E> {
-        // SAFETY: lent for reading (I1).
+        // SAFETY: the event is lent for reading (I1).
         (offset < self.len)
             .then(|| unsafe { &*self.slots.event(self.first.wrapping_add(offset as u64)) })
     }
@@ -123,8 +123,8 @@ impl<E> Events<'_, E, Contiguous> {
     /// Example: [`Contiguous`](crate::Contiguous).
     pub fn as_slices(&self) -> (&[E], &[E]) {
         let straight = straight(&*self.slots, self.first, self.len);
-        // SAFETY: lent for reading. This layout has no gaps between events up to the ring's last
-        // slot.
+        // SAFETY: the events are lent for reading (I1). This layout has no gaps between events up
+        // to the ring's last slot.
         unsafe {
             (
                 std::slice::from_raw_parts(self.slots.event(self.first), straight),
@@ -150,17 +150,18 @@ impl<'a, E, L: Layout> EventsMut<'a, E, L> {
     /// stay allocated.
     #[inline(always)]
     pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: u64) -> Self {
-        // SAFETY: lent for writing includes reading.
+        // SAFETY: the protocol lends the events for writing, which includes reading.
         EventsMut { view: unsafe { Events::new(slots, first, len) }, lent: PhantomData }
     }
 
-    /// Returns a mutable reference to the event at `offset` from the view's first event; `None`:
-    /// the view has no event at `offset`.
+    /// Returns a mutable reference to the event at `offset` from the view's first event, or `None`
+    /// if the view ends before it.
     ///
     /// Example: [`EventsMut`].
     #[inline]
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
-        // SAFETY: lent to this view alone (I1), and `&mut self` keeps a second reference away.
+        // SAFETY: the events are lent to this view alone (I1), and `&mut self` allows no second
+        // reference.
         (offset < self.view.len).then(|| unsafe {
             &mut *self.view.slots.event(self.view.first.wrapping_add(offset as u64))
         })
@@ -171,7 +172,8 @@ impl<'a, E, L: Layout> EventsMut<'a, E, L> {
     /// Example: [`EventsMut`].
     #[inline]
     pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
-        // SAFETY: lent to this view alone (I1), and `&mut self` keeps a second reference away.
+        // SAFETY: the events are lent to this view alone (I1), and `&mut self` allows no second
+        // reference.
         unsafe { EventsIterMut::new(self.view.slots, self.view.first, self.view.len) }
     }
 }
@@ -193,7 +195,8 @@ impl<E> EventsMut<'_, E, Contiguous> {
     /// Example: [`Contiguous`](crate::Contiguous).
     pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {
         let Events { slots, first, len, .. } = self.view;
-        // SAFETY: lent to this view alone (I1), and `&mut self` keeps a second reference away.
+        // SAFETY: the events are lent to this view alone (I1), and `&mut self` allows no second
+        // reference.
         unsafe { mut_slices(slots, first, len) }
     }
 }
@@ -212,9 +215,9 @@ pub(crate) unsafe fn mut_slices<'a, E>(
 ) -> (&'a mut [E], &'a mut [E]) {
     let straight = straight(&*slots, first, len);
     let wrapped = slots.event(first.wrapping_add(straight as u64));
-    // SAFETY: lent, by the caller's promise. This layout has no gaps between events up to the
-    // ring's last slot. The events that are lent at once fit the ring, so the two slices do not
-    // overlap.
+    // SAFETY: the events are lent, by the caller's promise. This layout has no gaps between events
+    // up to the ring's last slot. The events that are lent at once fit the ring, so the two slices
+    // do not overlap.
     unsafe {
         (
             std::slice::from_raw_parts_mut(slots.event(first), straight),
@@ -285,8 +288,8 @@ pub struct EventsIterMut<'a, E, L: Layout> {
 }
 
 /// An iterator over the addresses of consecutive events. From one slot to the next, the address
-/// grows by the distance between two events. After the ring's last slot, the iterator goes on at
-/// the first one.
+/// grows by the distance between two events. After the ring's last slot, the iterator continues at
+/// the first slot.
 struct Cells<E, L: Layout> {
     slots: View<E, L>,
     /// Address of the next event, if an event is left.
@@ -297,7 +300,8 @@ struct Cells<E, L: Layout> {
     wrapped: usize,
 }
 
-// SAFETY: an address among the slots, as a view is. Only the lending iterators dereference it.
+// SAFETY: the iterator holds addresses of slots, as a view does. Only the lending iterators
+// dereference an address.
 unsafe impl<E: Send, L: Layout> Send for Cells<E, L> {}
 // SAFETY: as above.
 unsafe impl<E: Sync, L: Layout> Sync for Cells<E, L> {}

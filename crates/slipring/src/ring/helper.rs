@@ -27,8 +27,9 @@ pub(crate) trait Help {
     /// Called before a wait of this thread that calls [`Help::is_ready`].
     fn wait_begins(&self);
 
-    /// Called after such a wait. Wakes another thread for stages that this thread leaves ready, and
-    /// for stages that the other thread could not check because this thread was checking them.
+    /// Called after each wait of this thread that began with [`Help::wait_begins`]. Wakes another
+    /// thread for stages that this thread leaves ready, and for stages that the other thread could
+    /// not check because this thread was checking them.
     fn wait_ended(&self);
 }
 
@@ -36,7 +37,7 @@ pub(crate) trait Help {
 struct Entry {
     control: *const Control,
     help: NonNull<dyn Help>,
-    /// The entry of the enclosing call of [`during`]; `None`: there is no enclosing call.
+    /// The entry of the enclosing call of [`during`]; `None` for the outermost call.
     outer: Option<NonNull<Entry>>,
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn during<T>(control: &Control, help: &dyn Help, run: impl FnOnce() -
         return run();
     }
     let outer = INNERMOST.get();
-    // SAFETY: the pointer without the lifetime is used while `help` is borrowed only (I1).
+    // SAFETY: the pointer without the lifetime is used only while `help` is borrowed (I1).
     let help = unsafe {
         std::mem::transmute::<NonNull<dyn Help + '_>, NonNull<dyn Help>>(NonNull::from(help))
     };
@@ -85,7 +86,8 @@ fn find<T>(
     while let Some(entry) = next {
         // SAFETY: the call of `during` that made the entry has not ended (I1).
         let Entry { control, help, outer } = unsafe { entry.as_ref() };
-        // SAFETY: as above; the call borrows the control.
+        // SAFETY: the call of `during` that made the entry borrows the control and the helper, and
+        // has not ended (I1).
         let control = unsafe { &**control };
         if is_ring(control) {
             // SAFETY: as above.

@@ -48,7 +48,7 @@ const NEXT_TICKET: u64 = 2;
 /// An adopted orphan: a chunk whose worker left the pool before finishing the chunk. The bound on
 /// the seat's line holds back the pool's frontier until the adopter has finished the chunk.
 pub(crate) struct Orphan {
-    /// The seat in its pool, from 0 on.
+    /// Index of the seat among the seats of its pool.
     pub(crate) seat: usize,
     /// The unfinished positions of the chunk.
     pub(crate) rest: Range<u64>,
@@ -118,7 +118,7 @@ impl Membership {
         &self.seats[stage.first_seat..][..stage.delivery.room()]
     }
 
-    /// Takes a free seat of a stage. `None`: no seat is free.
+    /// Takes a free seat of a stage. Returns `None` if no seat is free.
     fn take_seat(&self, stage: &Stage) -> Option<usize> {
         let take = |seat: &Line<Seat>| {
             let taken = seat.take(self.participant).is_ok();
@@ -190,8 +190,8 @@ impl Membership {
 
     // Workers.
 
-    /// Adds a worker to a pool, and returns the worker's seat. `None`: no seat is free. `Err`:
-    /// every worker of the pool has left.
+    /// Adds a worker to a pool, and returns the worker's seat. Returns `None` if no seat is free,
+    /// and an error if every worker of the pool has left.
     pub(crate) fn acquire_worker(
         &self,
         pool: usize,
@@ -205,7 +205,7 @@ impl Membership {
         added.map(|()| Some(seat))
     }
 
-    /// Adds a worker, if the pool has at least one.
+    /// Adds a worker to a pool, if the pool still has at least one worker.
     fn add_worker(&self, pool: usize) -> Result<(), PoolIsOver> {
         let add = |count| (count != 0).then_some(count + 1);
         self.alive[pool].fetch_update(Relaxed, Relaxed, add).map(drop).map_err(|_| PoolIsOver)
@@ -230,7 +230,7 @@ impl Membership {
         edge::orphaned::see(&self.orphaned[pool]) as isize > 0
     }
 
-    /// Takes over an orphan of the pool; `None`: the pool has no orphan.
+    /// Takes over an orphan of the pool. Returns `None` if the pool has no orphan.
     #[inline]
     pub(crate) fn adopt(&self, plan: &Plan, pool: usize) -> Option<Orphan> {
         if !self.has_orphans(pool) {
@@ -263,8 +263,8 @@ impl Membership {
 
     // Members of taps.
 
-    /// Takes a free seat of a tap, stores the seat's next ticket, and returns the seat. `None`: no
-    /// seat is free.
+    /// Takes a free seat of a tap, stores the seat's next ticket, and returns the seat. Returns
+    /// `None` if no seat is free.
     pub(crate) fn acquire_member(&self, positions: &Positions, stage: &Stage) -> Option<usize> {
         let seat = self.take_seat(stage)?;
         self.seats_of(stage)[seat].begin_member();
@@ -286,13 +286,14 @@ impl Membership {
     }
 }
 
-/// Takes the member at `seat` out of its tap. The caller owns the seat, or recovers its owner.
+/// Takes the member at `seat` out of its tap. The caller owns the seat, or recovers it from a dead
+/// process.
 pub(crate) fn unseat(positions: &Positions, stage: &Stage, seat: usize) {
     edge::left::unbind(positions.line(stage.bound_line(seat)), IDLE);
     positions.remove_member(stage, seat); // SYNC[left]: after the bound
 }
 
-/// Makes each later request to the member at `seat` to leave return `false`.
+/// Bars the member at `seat` from further requests to leave: each later request returns `false`.
 pub(crate) fn bar(positions: &Positions, stage: &Stage, seat: usize) {
     may_die!();
     positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);

@@ -3,7 +3,7 @@
 //! Invariants
 //! - I1: an array has the address that [`allocate_array`] returned until [`free_array`].
 //! - I2: the layout of an allocation depends on the element type, the length and the [`Pages`]
-//!   only, so `free_array` with the same ones frees with the same layout.
+//!   only, so `free_array` frees the array with the layout of its allocation.
 
 use std::alloc::{Layout as Bytes, alloc, dealloc};
 use std::ptr::NonNull;
@@ -25,7 +25,7 @@ pub enum Pages {
     Huge,
 }
 
-/// Returns the layout of an array (I2). `None`: the size overflows.
+/// Returns the layout of an array (I2), or `None` if the size overflows.
 fn bytes<T>(len: usize, pages: Pages) -> Option<Bytes> {
     let bytes = Bytes::array::<T>(len).ok()?;
     match pages {
@@ -40,7 +40,7 @@ fn bytes<T>(len: usize, pages: Pages) -> Option<Bytes> {
 }
 
 /// Allocates an array without initialising it. The system gives the array's pages out when they are
-/// first touched. `None`: there is no memory.
+/// first touched. Returns `None` if there is no memory.
 pub(crate) fn allocate_array<T>(len: usize, pages: Pages) -> Option<NonNull<T>> {
     let bytes = bytes::<T>(len, pages)?;
     if bytes.size() == 0 {
@@ -49,7 +49,7 @@ pub(crate) fn allocate_array<T>(len: usize, pages: Pages) -> Option<NonNull<T>> 
     // SAFETY: the size is not zero.
     let array = NonNull::new(unsafe { alloc(bytes) })?;
     if pages == Pages::Huge {
-        // SAFETY: just allocated with this size, and aligned to whole pages (I2).
+        // SAFETY: the array was just allocated with this size, and is aligned to whole pages.
         unsafe { system::advise_huge_pages(array, bytes.size()) };
     }
     Some(array.cast())
@@ -62,7 +62,8 @@ pub(crate) unsafe fn free_array<T>(array: NonNull<T>, len: usize, pages: Pages) 
     if let Some(bytes) = bytes::<T>(len, pages)
         && bytes.size() != 0
     {
-        // SAFETY: I2, by the caller's promise.
+        // SAFETY: the array was allocated with this layout (I2), and is not used afterwards, by the
+        // caller's promise.
         unsafe { dealloc(array.as_ptr().cast(), bytes) }
     }
 }
@@ -95,7 +96,8 @@ mod tests {
                 if pages == Pages::Huge && len != 0 {
                     assert_eq!(array.as_ptr() as usize % HUGE_PAGE, 0);
                 }
-                // SAFETY: the same length and pages.
+                // SAFETY: the array was allocated with the same length and pages, and is not used
+                // afterwards.
                 unsafe { free_array(array, len, pages) };
             }
         }

@@ -34,8 +34,8 @@ impl<E, L: Layout> Owner<E, L> {
         Owner(ManuallyDrop::new(Arc::new(core)))
     }
 
-    /// Makes another owner of an observed ring. `None`: the run is over, or the last owner was
-    /// dropped, and with it the events.
+    /// Makes another owner of an observed ring. Returns `None` if the run is over, or if the last
+    /// owner was dropped, and the events with it.
     pub(crate) fn of(observed: &Arc<Core<E, L>>) -> Option<Self> {
         // SAFETY: I1: the copy shares the owners' strong reference. The owner just counted keeps
         // that reference alive.

@@ -20,9 +20,9 @@ const NO_SHARD: u32 = u32::MAX;
 pub(crate) enum Partitioner<E> {
     /// A function of the event.
     Of(Box<dyn Fn(&E) -> u32 + Send + Sync>),
-    /// The shard that the bytes of a key select. If `E` has no size, it stands for the begin of a
-    /// block. So the partitioner finds these bytes by the event's address, and not by a reference
-    /// to an `E`.
+    /// The shard that the bytes of a key select. A zero-sized `E` stands for the beginning of a
+    /// block. So the partitioner finds the key by the event's address, and not by a reference to an
+    /// `E`.
     Bytes {
         /// Number of shards.
         shards: usize,
@@ -148,7 +148,7 @@ impl Hasher for Mixer {
         self.mix(word as u64);
     }
     fn finish(&self) -> u64 {
-        // Mixed once more, so that the last hashed word affects the high bits.
+        // The state is mixed once more, so that the last hashed word affects the high bits.
         let product = u128::from(self.0 ^ GOLDEN) * u128::from(GOLDEN.rotate_left(32) | 1);
         product as u64 ^ (product >> 64) as u64
     }
@@ -163,7 +163,7 @@ pub(crate) struct ShardIds<E> {
 impl<E> ShardIds<E> {
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU32>();
 
-    /// Makes the shard ids of a stage. `None`: there is no memory for so many ids.
+    /// Makes the shard ids of a stage. Returns `None` if there is no memory for so many ids.
     pub(crate) fn new(
         partitioner: Contained<Partitioner<E>>,
         capacity: usize,
@@ -172,7 +172,7 @@ impl<E> ShardIds<E> {
         Some(ShardIds::over(partitioner, MaybeMapped::from(ids)))
     }
 
-    /// Uses `ids`, one for each slot.
+    /// Makes the shard ids of a stage from `ids`, which has one word for each slot.
     pub(crate) fn over(
         partitioner: Contained<Partitioner<E>>,
         ids: MaybeMapped<[AtomicU32]>,
@@ -214,7 +214,7 @@ mod tests {
 
     /// Returns the shard id of an event.
     fn shard_id<E>(partitioner: &Partitioner<E>, event: &E) -> u32 {
-        // SAFETY: an event, and the keys of these tests lie in it.
+        // SAFETY: the address is that of an event, and the keys of these tests lie in the event.
         unsafe { partitioner.shard_id(event) }
     }
 

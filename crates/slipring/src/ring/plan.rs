@@ -50,8 +50,8 @@ pub(crate) struct Stage {
     pub(crate) first_seat: usize,
     /// Indices of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
-    /// The cache line on which the stage announces positions, and the taps that it follows; `None`:
-    /// the stage follows no tap.
+    /// The cache line on which the stage announces positions, and the taps that it follows; `None`
+    /// if it follows no tap.
     pub(crate) guard: Option<Guard>,
     /// For a tap: indices of the lines on which its followers announce positions. Empty for other
     /// stages.
@@ -115,7 +115,7 @@ pub(crate) struct Plan {
     /// Indices of the stages that handles may join while the graph runs: taps, and pools with room.
     pub(crate) open: Vec<usize>,
     /// The cache line on which the producers announce positions, and the taps that gate the
-    /// producers; `None`: no tap gates them.
+    /// producers; `None` if no tap gates them.
     pub(crate) guard: Option<Guard>,
     /// Whether a single producer stores its cursor. If publications are stamped, the producer
     /// stores the cursor in addition to the stamps.
@@ -147,8 +147,8 @@ pub(crate) struct Plan {
     /// Likely number of threads: one for a single producer or two for many producers, plus the
     /// stages' threads (see [`count_threads`]).
     pub(crate) threads: usize,
-    /// Number of cores that these threads share: the cores of the graph's placement or, without a
-    /// placement, all cores on which the building thread may run.
+    /// Number of cores that the graph's threads share: the cores of the graph's placement or,
+    /// without a placement, all cores on which the building thread may run.
     pub(crate) cores: usize,
     /// Whether several producers may claim and publish at the same time.
     pub(crate) many_producers: bool,
@@ -222,9 +222,9 @@ impl Plan {
         self.producer_wait = Contained::new(producer_wait.clone());
     }
 
-    /// Returns the full ring for which a producer waits that needs `len` positions from `at` on.
-    /// `None`: the graph has a stage that follows another stage. In such a graph, a stage has only
-    /// a part of the ring's events in front of itself, and may run out of events while later stages
+    /// Returns the full ring for a producer that waits for `len` positions from `at` on. Returns
+    /// `None` if a stage of the graph follows another stage. In such a graph, a stage has only a
+    /// part of the ring's events in front of itself, and may run out of events while later stages
     /// still have some.
     pub(crate) fn full_ring(&self, at: u64, len: u64) -> Option<FullRing> {
         let is_flat = self.gating.len() == self.stages.len();
@@ -382,7 +382,7 @@ impl<'s> Draft<'s> {
     }
 
     /// Makes the [`Guard`] of a party that follows the stages in `after`, and assigns a line to the
-    /// guard. `None`: none of these stages is a tap.
+    /// guard. Returns `None` if none of these stages is a tap.
     fn guard(&mut self, after: &[usize]) -> Option<Guard> {
         let taps: Vec<usize> = after.iter().copied().filter(|&stage| self.is_tap(stage)).collect();
         let guard = (!taps.is_empty()).then_some(Guard { line: self.lines, taps });

@@ -44,7 +44,7 @@ pub struct OnFault {
     retries: u32,
     /// Time before each retry.
     pause: Duration,
-    /// Whether the stage skips when no retry is left; `false`: the stage stops.
+    /// Whether the stage skips when no retry is left. Otherwise it stops.
     skips: bool,
 }
 
@@ -107,8 +107,8 @@ impl OnFault {
         OnFault { skips: true, ..self }
     }
 
-    /// Returns the decision after a failure, where `tries` is the number of earlier failures since
-    /// the last release. `None`: the stage stops.
+    /// Returns the stage's action after a failure, or `None` if the stage stops. `tries` is the
+    /// number of earlier failures since the last release.
     pub(crate) fn verdict(self, tries: u32) -> Option<Verdict> {
         if tries < self.retries {
             Some(Verdict::Retried)
@@ -140,8 +140,7 @@ pub enum Verdict {
 pub struct Faulted {
     /// The stage.
     pub stage: Name,
-    /// Position of the event at which the handler failed; `None`: the handler failed between
-    /// events.
+    /// Position of the event at which the handler failed; `None` if it failed between events.
     pub seq: Option<u64>,
     /// Message of the error or the panic.
     pub message: String,
@@ -219,8 +218,8 @@ impl Marks {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Allocates the marks of a ring that begins at `start`. `Some(false)`: an earlier call has
-    /// allocated them. `None`: there is no memory for them.
+    /// Allocates the marks of a ring that begins at `start`. Returns `Some(false)` if an earlier
+    /// call has allocated the marks, and `None` if there is no memory for them.
     pub(crate) fn allocate(&self, start: u64, capacity: usize) -> Option<bool> {
         let slots = capacity;
         let capacity = capacity as u64;

@@ -92,9 +92,10 @@ impl Positions {
     /// Returns all 64 bits of a claim word's position. The result is right even if other producers
     /// have claimed any number of positions since the caller loaded `lower_bound`.
     ///
-    /// A claim word holds only the low 63 bits of a position. The highest bit is set so that the
-    /// position is nearest to a stage's frontier, because a claimed position is at most a lap ahead
-    /// of it. The fast path of a claim does not call this method, which loads a stage's line.
+    /// A claim word holds only the low 63 bits of a position. A claimed position is at most a lap
+    /// ahead of a stage's frontier. So of the two values of the highest bit, the method takes the
+    /// one whose position is nearer to that frontier. The fast path of a claim does not call this
+    /// method, which loads a stage's line.
     pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
         word.seq(self.near_claims(plan, lower_bound))
     }
@@ -160,7 +161,7 @@ impl Positions {
     }
 
     /// Returns the distance from `lower_bound` to the smallest bound of a pool's workers or a tap's
-    /// members, in events; `i64::MAX`: all workers or members are idle.
+    /// members, in events. Returns `i64::MAX` if all workers or members are idle.
     #[inline(always)]
     fn least_bound(&self, stage: &Stage, room: usize, lower_bound: u64) -> i64 {
         let mut least = i64::MAX;
@@ -173,7 +174,8 @@ impl Positions {
         least
     }
 
-    /// Returns the smallest position among the shards of a stage, and at least `lower_bound`.
+    /// Returns the smallest position among the shards of a stage, or `lower_bound` if that is
+    /// greater.
     fn least_passed(&self, line: usize, shards: usize, lower_bound: u64) -> u64 {
         let shards = twin!("one-shard-gates": shards => 1);
         let passed = |shard| ahead(edge::released::see_shard(self.line(line + shard)), lower_bound);
@@ -335,8 +337,8 @@ impl Positions {
         }
     }
 
-    /// Returns how far the members of a tap let other parties go, in events from `lower_bound` on;
-    /// `i64::MAX`: the tap has no member.
+    /// Returns the distance from `lower_bound` to the position up to which the members of a tap let
+    /// other parties go, in events. Returns `i64::MAX` if the tap has no member.
     #[inline]
     pub(crate) fn held(&self, tap: &Stage, lower_bound: u64) -> i64 {
         let members = edge::left::see(self.line(tap.line));

@@ -1,4 +1,4 @@
-//! Seats: the owner of each place in the graph.
+//! Seats, which record the owner of each place in the graph.
 //!
 //! Each handle that a graph has room for has a seat: a stage, a worker, a shard, a member of a tap,
 //! a producer of a segment. A *participant* is an attached process, identified by a number from 1
@@ -19,38 +19,40 @@
 //! - I3: `boundary` never goes back, and lies at the end of a run. A first stage stores `boundary`
 //!   before it releases, so a thread that sees a release beyond a position also sees a boundary
 //!   beyond it.
-//! - I4: a free seat shows the death of its last owner if `deaths` has the generation of `owner`.
-//!   The workers of a pool do the same work, and so do several producers. For such parties, a shown
-//!   death also means that the owner was the last handle of its party, and that no handle has
-//!   joined since. The reason: if another handle has a seat, or when one joins, the seats of the
-//!   dead are freed with a new generation, and then show no death. So a death that a seat shows
-//!   counts for the parties that wait.
+//! - I4: a free seat shows the death of its last owner if `deaths` and `owner` have the same
+//!   generation. A waiting party relies on each death that a seat shows. The workers of a pool do
+//!   the same work, and so do several producers, so a death among them matters only if the dead
+//!   owner was its party's last handle and no handle has joined since. Therefore, while another
+//!   handle has a seat, and when a handle joins, the seats of the dead are freed with a new
+//!   generation, and then show no death.
 
 use std::ops::Range;
 
 use crate::base::edge;
 use crate::base::sync::{AtomicU64, Relaxed, may_die};
 
-/// The participant in an owner's word.
+/// Bits of an owner's word that hold the number of the participant.
 pub(crate) const PARTICIPANT: u64 = 0xFFFF_FFFF;
-/// The participant in the owner's word of an orphan.
+/// Value of the bits [`PARTICIPANT`] in the owner's word of an orphan.
 pub(crate) const ORPHAN: u64 = PARTICIPANT;
 /// Increment of the generation in an owner's word. Each taking of a seat raises the generation.
 pub(crate) const GENERATION: u64 = 1 << 32;
 
-/// A seat of a segment. Its words are zero in a new segment, but for `boundary` and `held`, which
+/// A seat of a segment. Its words are zero in a new segment, except `boundary` and `held`, which
 /// begin at the first position.
 #[repr(C)]
 #[derive(Default)]
 pub struct Seat {
-    /// Low half: number of the participant that owns the seat; 0: the seat is free; all ones: the
-    /// seat is an orphan. High half: how often the seat was taken.
+    /// Low half: number of the participant that owns the seat. It is 0 if the seat is free, and has
+    /// all bits set if the seat is an orphan. High half: the generation, which counts how often the
+    /// seat was taken.
     pub(crate) owner: AtomicU64,
     /// For a producer: the owner's word, once that owner has begun to leave.
     pub(crate) state: AtomicU64,
-    /// For a worker of a segment: the begin of the chunk that the worker takes or has taken. For a
-    /// worker on the heap, if the seat is an orphan: the position from which the seat's chunk is
-    /// unfinished. For a producer: the head of its intent.
+    /// The meaning depends on the seat's owner:
+    /// - a worker of a segment: the beginning of the chunk that the worker takes or has taken;
+    /// - an orphan on the heap: the position from which the seat's chunk is unfinished;
+    /// - a producer: the head of its intent.
     pub(crate) lo: AtomicU64,
     /// For a producer: the head of its claim's rest, while the producer publishes the claim's
     /// front.
@@ -60,21 +62,22 @@ pub struct Seat {
     /// For a worker of a segment: the number of events that are left in the run after the chunk's
     /// end.
     pub(crate) left: AtomicU64,
-    /// The position before which the stage was lent all events.
+    /// Position before which all events were lent to the stage.
     pub(crate) held: AtomicU64,
     /// The end of the last run that the stage has found.
     pub(crate) boundary: AtomicU64,
-    /// Number of events that the last member of a tap had not read when it was found dead; 0 from
-    /// when the next member takes the seat.
+    /// Number of events that the last member of a tap had not read when it was found dead. The next
+    /// member that takes the seat resets it to 0.
     pub(crate) unread: AtomicU64,
     /// Low half: number of owners that died. High half: the generation of the last owner that died.
     pub(crate) deaths: AtomicU64,
-    /// Low half: process id of the last owner that was found dead; 0: the id is not known. High
-    /// half: the generation of that owner.
+    /// Low half: process id of the last owner that was found dead, or 0 if the id is not known.
+    /// High half: the generation of that owner.
     pub(crate) found_dead: AtomicU64,
 }
 
-/// Returns the change of an owner's word by which `participant` takes a seat that `from` owns.
+/// Returns a function that changes an owner's word: `participant` takes the seat if `from` owns it.
+/// For another owner, the function returns `None`.
 pub(crate) fn taken_from(from: u64, participant: u32) -> impl FnMut(u64) -> Option<u64> {
     move |owner| {
         let taken = (owner & !PARTICIPANT).wrapping_add(GENERATION) | u64::from(participant);
@@ -99,14 +102,15 @@ impl Seat {
         self.boundary.store(start, Relaxed);
     }
 
-    /// Returns the participant that owns the seat; `None`: the seat is free, or an orphan. The
+    /// Returns the participant that owns the seat, or `None` if the seat is free or an orphan. The
     /// owner may leave or die at any time.
     pub fn owner(&self) -> Option<u32> {
         let owner = edge::seated::see(&self.owner) & PARTICIPANT;
         (owner != 0 && owner != ORPHAN).then_some(owner as u32)
     }
 
-    /// Takes the seat for a participant. `Err`: the participant that owns the seat.
+    /// Takes the seat for a participant. If another participant owns the seat, the error is that
+    /// participant.
     pub fn take(&self, participant: u32) -> Result<(), u32> {
         let taken = edge::seated::take(&self.owner, taken_from(0, participant));
         taken.map(drop).map_err(|owner| (owner & PARTICIPANT) as u32)

@@ -12,8 +12,8 @@
 //!   still end, because the worker could adopt a chunk that another worker abandons. The library
 //!   refuses this wait all the same.
 //! - I3: the awaited position may change while a thread waits. For example, another producer takes
-//!   the free slot, and the wait goes on for a slot that the waiting thread itself holds. So a wait
-//!   inside a handler repeats the check while it lasts (`ASK_AGAIN`). Other waits need no
+//!   the free slot, and the wait continues for a slot that the waiting thread itself holds. So a
+//!   wait inside a handler repeats the check while it lasts (`ASK_AGAIN`). Other waits need no
 //!   repetition.
 
 use std::cell::{Cell, RefCell};
@@ -220,11 +220,11 @@ pub(crate) struct StageHandle {
 /// Checks whether the current thread would wait for itself if its handle `own` waited for the event
 /// at `at()`. `is_claimed` returns whether that event is known to come.
 ///
-/// - An event that is known to come reaches the handle once the earlier stages have released the
-///   event. Other stages do not delay such an event. They may delay an event whose slot is not
-///   claimed yet, but they do not delay the end of the stream, which would end that wait, too.
-/// - If the stream ends at the position, a pool ends once its other workers have released their
-///   chunks.
+/// - Only the earlier stages can delay an event that is known to come. Other stages may delay an
+///   event whose slot is not claimed yet. But a wait for such an event also ends with the stream,
+///   and they do not delay the stream's end.
+/// - If the stream ends at the awaited position, a pool ends once its other workers have released
+///   their chunks.
 pub(crate) fn of_consumer(
     control: &Control,
     own: StageHandle,

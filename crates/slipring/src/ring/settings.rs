@@ -16,11 +16,11 @@ pub(crate) struct Settings {
     pub(crate) start: u64,
     /// Waiting strategy of each stage and producer without a strategy of its own.
     pub(crate) wait: Contained<Wait>,
-    /// Waiting strategy of the producers; `None`: the producers use the strategy `wait`.
+    /// Waiting strategy of the producers; `None` if they use the strategy `wait`.
     pub(crate) producer_wait: Option<Contained<Wait>>,
     /// Whether several producers may publish at the same time.
     pub(crate) many_producers: bool,
-    /// Time from the build until all waits end; `None`: no limit.
+    /// Time from the build until all waits end; `None` if the graph has no deadline.
     pub(crate) deadline: Option<Duration>,
     /// Whether the stages' loops and the pools read the clock, to adapt the lengths of batches and
     /// chunks. In a ring that does not read the clock, the same calls always have the same outcome.
@@ -34,7 +34,7 @@ pub(crate) struct Settings {
     pub(crate) pages: Pages,
     /// Whether the ring may take more memory than is available.
     pub(crate) overcommit: bool,
-    /// Number of cores of the graph's placement; `None`: the graph has no placement.
+    /// Number of cores of the graph's placement; `None` if it has no placement.
     pub(crate) cores: Option<usize>,
 }
 

@@ -33,7 +33,7 @@ pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
     /// The storage of slots. The trait is not for use outside the library.
     #[doc(hidden)]
     type Storage<E>: Storage<E>;
-    /// The threads or the processes that share such slots.
+    /// The threads or the processes that share slots of this layout.
     #[doc(hidden)]
     type World: World;
     /// Name of this layout in the text of a printed graph.
@@ -122,7 +122,7 @@ impl Layout for Strided {
 #[doc(hidden)]
 pub unsafe trait Storage<E>: Copy {
     /// Allocates `capacity` slots, a power of two, with or without stamps. Makes no event, and
-    /// touches no page. `None`: there is no memory for so many slots.
+    /// touches no page. Returns `None` if there is no memory for so many slots.
     fn allocate(capacity: usize, stamped: bool, pages: Pages) -> Option<Self>;
     /// Returns whether the storage has stamps.
     fn stamped(&self) -> bool;
@@ -146,8 +146,9 @@ pub unsafe trait Storage<E>: Copy {
     /// The owner calls `free` once, and uses no view of the storage afterwards.
     unsafe fn free(self);
 
-    /// Stores the blank stamps of a ring that begins at `start`, and then makes the events. `Err`:
-    /// the factory panicked at this index, and the call has dropped the events made before.
+    /// Stores the blank stamps of a ring that begins at `start`, and then makes the events. If the
+    /// factory panics, the call drops the events that it has made, and the error has the index of
+    /// the event that the factory did not make.
     ///
     /// # Safety
     /// Called once, before any other use of the storage.
@@ -189,7 +190,8 @@ pub unsafe trait Storage<E>: Copy {
         let mut first = None;
         if std::mem::needs_drop::<E>() {
             for index in 0..count {
-                // SAFETY: the caller's promise, event by event.
+                // SAFETY: by the caller's promise, this event exists, is dropped once, and no
+                // reference to it is left.
                 let drop_one = || unsafe { self.event(index).drop_in_place() };
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_one)) {
                     match first {
@@ -230,7 +232,7 @@ pub struct ContiguousStorage<E> {
     pages: Pages,
 }
 
-/// See [`Strided`]. `E` stands for the begin of a block, and has no size.
+/// The slots of the layout [`Strided`]. `E` stands for the beginning of a block, and is zero-sized.
 #[doc(hidden)]
 pub struct StridedStorage<E> {
     stamps: NonNull<u8>,
@@ -387,7 +389,7 @@ unsafe impl<E> Storage<E> for ContiguousStorage<E> {
         let count = if stamped { capacity } else { 0 };
         let stamps = allocate_array(count, pages)?;
         let Some(events) = allocate_array(capacity, pages) else {
-            // SAFETY: just allocated with this length and these pages.
+            // SAFETY: the array was just allocated with this length and these pages.
             unsafe { free_array(stamps, count, pages) };
             return None;
         };
@@ -415,7 +417,8 @@ unsafe impl<E> Storage<E> for ContiguousStorage<E> {
     #[inline(always)]
     fn stamp(&self, seq: u64) -> *const AtomicU64 {
         debug_assert!(self.stamped);
-        // SAFETY: there are stamps, says the caller, and the masked index is inside their array.
+        // SAFETY: the caller promises that the storage has stamps, and the masked index is inside
+        // of their array.
         unsafe { self.stamps.as_ptr().add((seq & self.mask) as usize) }
     }
     #[inline(always)]
@@ -490,8 +493,8 @@ impl<E> StridedStorage<E> {
     /// Returns the view of blocks that lie in a mapping. `capacity` is a power of two.
     ///
     /// # Safety
-    /// The mapping has `capacity` stamps and `capacity` blocks, which stay where they are. `E` has
-    /// no size, and each block has the alignment of `E`. The stamps are aligned words.
+    /// The mapping has `capacity` stamps and `capacity` blocks, which stay where they are. `E` is
+    /// zero-sized, and each block has the alignment of `E`. The stamps are aligned words.
     pub(crate) unsafe fn at(
         StridedArray { first: stamps, stride: stamp_stride }: StridedArray,
         StridedArray { first: events, stride }: StridedArray,

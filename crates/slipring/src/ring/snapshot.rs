@@ -7,8 +7,8 @@ use crate::ring::control::Control;
 use crate::ring::spec::Delivery;
 use crate::ring::words::ahead;
 
-/// Returns the position before which all events are published (with many producers: claimed);
-/// `None`: no shared word holds that position.
+/// Returns the position before which all events are published or, with many producers, claimed.
+/// Returns `None` if no shared word holds that position.
 fn published(control: &Control, positions: &[u64]) -> Option<u64> {
     if control.plan.many_producers {
         let lower_bound = positions.first().copied().unwrap_or(control.start);

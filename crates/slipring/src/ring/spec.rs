@@ -135,7 +135,7 @@ pub(crate) struct StageSpec {
     pub(crate) after: Vec<usize>,
     pub(crate) thread: ThreadChoice,
     pub(crate) policy: Policy,
-    /// Waiting strategy of the stage; `None`: the stage uses the graph's strategy.
+    /// Waiting strategy of the stage; `None` if the stage uses the graph's strategy.
     pub(crate) wait: Option<Contained<Wait>>,
 }
 
@@ -207,7 +207,7 @@ impl StageList {
         self.note(BuildError::Declaration { problem: problem.into() });
     }
 
-    /// Returns the first recorded mistake; `None`: no mistake was recorded.
+    /// Returns the first recorded mistake, if there is one.
     pub(crate) fn problem(&self) -> Option<&BuildError> {
         self.problem.as_ref()
     }

@@ -8,13 +8,13 @@
 //! | 0..16 | length of the run in slots, 1..=[`MAX_RUN`]; of a head: number of the claim's seat |
 //!
 //! Invariants
-//! - I1: a stamp that a producer stored in a position's slot was stored for that position if its
-//!   lap field is the position's lap + 1 (modulo 2^46). A slot is stamped for at most one position
-//!   per lap. The lap field repeats after 2^46 laps, but producers replace each stamp before it is
-//!   that old: in the last two laps of each period of 2^44 laps, they stamp every slot of a run
-//!   ([`refreshes`]). In a ring of 2^18 slots or more, the lap field holds the whole lap number and
-//!   repeats after 2^64 events, and producers stamp each slot in the last two laps of every 2^62
-//!   events.
+//! - I1: if a producer stored the stamp in a position's slot, and the stamp's lap field is the
+//!   position's lap + 1 (modulo 2^46), the stamp was stored for that position. A slot is stamped
+//!   for at most one position per lap. The lap field repeats after 2^46 laps, but producers replace
+//!   each stamp before it is that old: in the last two laps of each period of 2^44 laps, they stamp
+//!   every slot of a run ([`refreshes`]). In a ring of 2^18 slots or more, the lap field holds the
+//!   whole lap number and repeats after 2^64 events. There, producers stamp every slot in the last
+//!   two laps of each period of 2^62 events.
 //! - I2: a new slot on the heap has a blank stamp ([`blank`]), which holds the number of the lap
 //!   before the slot's first lap. A new slot of a segment has a stamp of zero. Neither stamp counts
 //!   as a publication at any position, because neither has the length of a run.
@@ -40,7 +40,7 @@ const REFRESH_BITS: u32 = 44;
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 const CLAIMED: u64 = 1 << 17;
-/// The number of the seat in the word of a head.
+/// Bits of a recorded head's word that hold the number of the claim's seat.
 const SEAT: u64 = TOMBSTONE - 1;
 
 /// A slot's stamp, as read for one position.
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(read(0, u64::MAX, 2), Stamp::Unpublished);
     }
 
-    /// Stamps of different laps differ, also if positions or the lap field wrap.
+    /// Checks that stamps of different laps differ, even if positions or the lap field wrap.
     #[test]
     fn a_slot_is_free_for_positions_of_later_laps() {
         for shift in [0, 1, 3, 10, 17, 18, 19, 20, 30] {

@@ -55,7 +55,7 @@ impl Ending {
         }
     }
 
-    /// Returns whether a status with these bits has stored the last position.
+    /// Returns whether a graph whose status has these bits has stored its last position.
     pub(crate) fn has_last(word: u32) -> bool {
         word & CLOSED != 0
     }
@@ -90,7 +90,7 @@ pub(crate) struct FailureRecord {
     state: AtomicU64,
     /// Index of the party that failed, plus one.
     party: AtomicU64,
-    /// The position of the failure plus one; 0: no event was at fault.
+    /// The position of the failure plus one, or 0 if no event was at fault.
     seq: AtomicU64,
     /// Number of bytes of the text.
     len: AtomicU64,
@@ -122,7 +122,7 @@ impl FailureRecord {
         edge::failed::record(&self.state, WRITTEN);
     }
 
-    /// Returns the failure. `None`: no failure is written. Whatever the words hold, the result
+    /// Returns the failure, or `None` if no failure is written. Whatever the words hold, the result
     /// names one of `names`.
     fn read(&self, names: &[Name]) -> Option<Failure> {
         let (party, seq, text) = self.contents()?;
@@ -131,7 +131,8 @@ impl FailureRecord {
     }
 
     /// Returns the index of the party that failed, the position of the failure, and the text, from
-    /// a copy of the record's words. `None`: no failure is written, or words are missing.
+    /// a copy of the record's words. Returns `None` if no failure is written, or if words are
+    /// missing.
     pub(crate) fn copied(words: &[u64]) -> Option<(usize, Option<u64>, String)> {
         let (&[state, party, seq, len], text) = words.split_first_chunk()?;
         let text: &[u64; TEXT_WORDS] = text.first_chunk()?;
@@ -159,11 +160,11 @@ impl FailureRecord {
 pub(crate) struct Status {
     words: MaybeMapped<Line<StatusWords>>,
     failure: Mutex<Option<Failure>>,
-    /// The record of the failure that other processes read, and the names of the parties; `None`:
-    /// the graph has one process.
+    /// The record of the failure that other processes read, and the names of the parties; `None` in
+    /// a graph of one process.
     record: Option<(MaybeMapped<FailureRecord>, Box<[Name]>)>,
-    /// All bits that the status may have. Any other bit is damage. No stage may wait for an event
-    /// then, because the ring lets no producer claim.
+    /// All bits that the status may have. A status with any other bit is damaged. The ring then
+    /// lets no producer claim, so no stage may wait for an event.
     known: u32,
     deadline: Option<(Instant, Duration)>,
 }
@@ -219,7 +220,7 @@ impl Status {
     }
 
     /// Records a failure, unless the graph has failed already. After the call, the caller notifies
-    /// all queues. `Err`: the failure was not recorded, and the cause is returned.
+    /// all queues. If the failure is not recorded, the error returns its cause.
     pub(crate) fn fail(
         &self,
         party: usize,
@@ -278,21 +279,22 @@ impl Status {
         if self.is_running() { Ok(()) } else { self.stopped().map_or(Ok(()), Err) }
     }
 
-    /// Returns the failure or the halt that ended the graph; `None`: the graph was not halted and
-    /// has not failed.
+    /// Returns the failure or the halt that ended the graph, or `None` if the graph was not halted
+    /// and has not failed.
     #[cold]
     pub(crate) fn stopped(&self) -> Option<WaitError> {
         let bits = edge::failed::see(&self.words.bits);
         if bits & FAILED != 0 {
-            // A process that died while it recorded a failure leaves the bit or the record only.
+            // The bit can be set without a written record, if a process died while it wrote the
+            // record.
             let unknown = || self.record.is_some().then_some(WaitError::Halted);
             return self.failure().map(WaitError::Failed).or_else(unknown);
         }
         (bits & HALTED != 0).then_some(WaitError::Halted)
     }
 
-    /// Returns why no event will ever come at `next`, the position at which a stage found no event;
-    /// `None`: an event may still come.
+    /// Returns why no event will ever come at `next`, the position at which a stage found no event.
+    /// Returns `None` if an event may still come.
     ///
     /// If the ring is closed and the result is `None`, the stage polls again: all publications
     /// before a close that this call has seen are visible to its next poll.

@@ -10,19 +10,20 @@
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Number of the call that ends a row of results. The row is so long that the readings of the clock
-/// and the wake-up cost less than a nanosecond per result. A slower row ends by its time.
+/// Number of the call that ends a streak of results. The streak is so long that the readings of the
+/// clock and the wake-up cost less than a nanosecond per result. A streak of slow results ends
+/// earlier, after [`LONGEST`].
 const MOST: u32 = 512;
 
-/// Number of the call from which the time of the row is measured. A task that gets a few results
+/// Number of the call from which the time of a streak is measured. A task that gets a few results
 /// between two waits reads no clock.
 const TIMED_FROM: u32 = 8;
 
-/// Time after which a row of results ends early. Runtimes ask tasks to give the thread back after
-/// 10 to 100 µs.
+/// Time after which a streak of results ends early. Runtimes ask tasks to give the thread back
+/// after 10 to 100 µs.
 const LONGEST: Duration = Duration::from_micros(100);
 
-/// The results that a handle's futures have returned in a row.
+/// The streak of results that a handle's futures have returned since one of them was last pending.
 #[derive(Default)]
 pub(crate) struct TaskBudget {
     /// Number of calls since a future of the handle was last pending.
@@ -33,11 +34,11 @@ pub(crate) struct TaskBudget {
 
 impl TaskBudget {
     /// Counts a poll of one of the handle's futures. If the budget is spent, wakes the task and
-    /// returns *pending*; the next call begins a new row, so it succeeds.
+    /// returns *pending*; the next call begins a new streak, so it succeeds.
     ///
-    /// The clock is read at the calls 8, 16, 32, 64, 128 and 256 of a row. So a row has at least 15
-    /// results, however slow the task is. A row with more results takes at most about twice
-    /// [`LONGEST`].
+    /// The clock is read at the calls 8, 16, 32, 64, 128 and 256 of a streak. So a streak has at
+    /// least 15 results, however slow the task is. A streak with more results takes at most about
+    /// twice [`LONGEST`].
     #[inline(always)]
     pub(crate) fn spend(&mut self, waker: &Waker) -> Poll<()> {
         self.calls += 1;
@@ -47,7 +48,7 @@ impl TaskBudget {
         Poll::Ready(())
     }
 
-    /// Begins a new row, because a future of the handle is pending.
+    /// Begins a new streak, because a future of the handle is pending.
     #[inline(always)]
     pub(crate) fn refill(&mut self) {
         self.calls = 0;
@@ -85,7 +86,8 @@ mod tests {
         results.count() as u32
     }
 
-    /// If the system interrupts this thread, a row is shorter, but never shorter than 15.
+    /// Checks the length of each streak. If the system interrupts this thread, a streak is shorter,
+    /// but never shorter than 15 results.
     #[test]
     fn a_row_ends_by_its_length_or_by_its_time() {
         let mut budget = TaskBudget::default();

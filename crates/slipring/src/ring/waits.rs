@@ -64,7 +64,7 @@ impl Waiter {
         Waiter { party, waits_for, at, until: None, polls: 0, full_ring: None }
     }
 
-    /// Returns the waiter at the place of a handle that does not wait itself.
+    /// Returns a waiter for the place of a handle that does not itself wait.
     pub(crate) fn at(Place { party, at }: Place) -> Waiter {
         Waiter::new(party, party, at)
     }
@@ -91,7 +91,7 @@ pub(crate) trait Awaited {
         None
     }
 
-    /// Returns the longest time between two calls of [`Awaited::watch`]; `None`: one call is
+    /// Returns the longest time between two calls of [`Awaited::watch`], or `None` if one call is
     /// enough.
     fn notice(&self) -> Option<Duration> {
         None

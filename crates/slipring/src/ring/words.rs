@@ -29,7 +29,8 @@ fn widen(low: u64, bits: u32, lower_bound: u64) -> u64 {
         .wrapping_add(twin!("widened-forwards": (away as i64 >> spare) as u64 => away >> spare))
 }
 
-/// Returns the number of events by which `to` is ahead of `from`; negative: `to` is behind.
+/// Returns the number of events by which `to` is ahead of `from`. The number is negative if `to` is
+/// behind.
 #[inline(always)]
 pub(crate) fn ahead(to: u64, from: u64) -> i64 {
     to.wrapping_sub(from) as i64
@@ -41,8 +42,8 @@ pub(crate) fn later(one: u64, other: u64) -> u64 {
     if ahead(other, one) > 0 { other } else { one }
 }
 
-/// Returns the number of events by which a bound is ahead of `lower_bound`; negative: the bound is
-/// behind. A bound holds only the low 63 bits of a position.
+/// Returns the number of events by which a bound is ahead of `lower_bound`. The number is negative
+/// if the bound is behind. A bound holds only the low 63 bits of a position.
 #[inline(always)]
 pub(crate) fn bound_ahead(bound: u64, lower_bound: u64) -> i64 {
     ((bound >> 1).wrapping_sub(lower_bound) << 1) as i64 >> 1
@@ -98,8 +99,8 @@ impl ChunkCell {
         ChunkCell((seq >> shift) << CELL_SEAT_BITS | (seat as u64 + 1))
     }
 
-    /// Returns the number of the seat that took the chunk that begins at `seq`. `None`: the cell is
-    /// of another lap.
+    /// Returns the number of the seat that took the chunk that begins at `seq`. Returns `None` if
+    /// the cell is of another lap.
     #[inline(always)]
     pub(crate) fn seat(self, seq: u64, shift: u32) -> Option<usize> {
         let seat = self.0 ^ (seq >> shift) << CELL_SEAT_BITS;

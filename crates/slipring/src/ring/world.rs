@@ -2,7 +2,7 @@
 //!
 //! The handles of a ring live in a [`World`]: the threads of [`OneProcess`], or the processes that
 //! share a segment (`crate::processes`). Each layout of slots names its world, so the compiler
-//! answers the question for each ring, and a ring of one process holds no code of the other world.
+//! knows the world of each ring, and a ring of one process holds no code for several processes.
 //!
 //! Each method of `World` is called at a place where the two kinds of ring differ. Its default is
 //! the behaviour for threads: no handle dies alone, and no other program writes the ring's words.
@@ -37,11 +37,11 @@ pub trait World: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Makes the handle's next such call check for deaths, because the current call found a death
-    /// and cannot return it as an error.
+    /// Makes the handle's next call that finds no event or no room, and does not wait, check for
+    /// deaths. The current call found a death and cannot return it as an error.
     fn check_again(_checks: &mut Self::Checks) {}
 
-    /// Returns the longest time between two checks for deaths; `None`: no check is needed.
+    /// Returns the longest time between two checks for deaths, or `None` if no check is needed.
     #[inline(always)]
     fn notice(&self) -> Option<Duration> {
         None
@@ -52,8 +52,8 @@ pub trait World: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Called if a call at `place` found no event or no room and does not wait. `due`: a check for
-    /// deaths is due. Returns the error that the call must return, if any.
+    /// Called if a call at `place` found no event or no room and does not wait. `due` says whether
+    /// a check for deaths is due. Returns the error that the call must return, if any.
     fn refuse(
         &self,
         _ring: Watched<'_>,
@@ -96,7 +96,7 @@ pub trait World: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Settles what dead producers left, for a producer that leaves.
+    /// Called by a producer that leaves. Recovers everything that dead producers left unfinished.
     fn settle_dead_producers(&self, _ring: Watched<'_>) {}
 
     /// Returns whether the death of the last producer closes the ring.
@@ -138,8 +138,8 @@ pub(crate) struct Watched<'a> {
 /// The steps of a recovery that need a ring's slots, whose type the ring's world does not know.
 /// `crate::processes` implements them for each ring.
 pub(crate) trait Recover {
-    /// Settles everything that the dead participant `dead` left. The caller holds the proof of the
-    /// death.
+    /// Recovers everything that the dead participant `dead` left unfinished. The caller holds the
+    /// proof of the death.
     fn settle(&self, dead: u32);
 
     /// Returns whether producers have passed over `at`, a position at which a party waits and at
