@@ -31,9 +31,8 @@
 //!
 //! If the graph has more threads than cores, the waiter yields a few times and then sleeps.
 //!
-//! If a producer waits for room in a full ring, the stages have events to handle meanwhile. If
-//! handling these takes long enough, the producer sleeps by a timer
-//! ([`full_ring`](super::full_ring)).
+//! If a producer waits for room in a full ring, the stages have events to handle meanwhile. If that
+//! takes long enough, the producer sleeps by a timer ([`full_ring`](super::full_ring)).
 //!
 //! Invariants
 //! - I1: the sleep at the end of a plan ends at a notification, or after the bounded time that the
@@ -75,8 +74,8 @@ const SPIN: f64 = 2.0;
 /// Longest spin around the due time of a regular event, in multiples of [`Adaptive::spin_worth`].
 const SPIN_AROUND: f64 = 4.0;
 /// Longest time between two consecutive readings of the clock in an undisturbed spin, in
-/// nanoseconds. If two consecutive readings of the clock in a spin are more than `PREEMPTED` apart,
-/// the waiter assumes that another thread ran on the core.
+/// nanoseconds. If two readings are further apart, the waiter assumes that another thread ran on
+/// the core.
 const PREEMPTED: f64 = 100_000.0;
 /// Number of polls after which a spinning waiter yields. If no other thread needs the core, a yield
 /// takes a quarter of the time of these polls.
@@ -147,7 +146,8 @@ pub(super) struct Adaptive {
     last_reading: Option<Instant>,
     /// Whether the spinning waiter yielded after the clock's last reading.
     yielded: bool,
-    /// The lent time of this wait, in nanoseconds.
+    /// Lent time of this wait, in nanoseconds: the time that other threads used during the waiter's
+    /// yields.
     lent: f64,
 }
 

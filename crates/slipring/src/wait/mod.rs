@@ -1,5 +1,5 @@
-//! Waiting consists of the strategies, the loop that follows a strategy, and the queue in which
-//! waiters sleep.
+//! This module holds the strategies of waiting, the loop that follows a strategy, and the queue in
+//! which waiters sleep.
 //!
 //! A wait has three parts. A strategy ([`strategy`], [`built_in`], [`adaptive`]) decides how to
 //! spend the time until the next poll. The loop ([`wait_loop`]) polls, acts as the strategy
@@ -7,9 +7,9 @@
 //! and wakes them.
 //!
 //! Invariants
-//! - I1: a strategy only returns a decision. Only the loop polls, and the place where the waiter
-//!   sleeps (`SleepPlace`: a wait queue, or a promise); and only that place makes the waiter sleep
-//!   until a notification. So no strategy, not even a user's, can lose a wake-up.
+//! - I1: a strategy only returns a decision. Polls are made only by the loop and by the place where
+//!   the waiter sleeps (`SleepPlace`: a wait queue or a promise). Only that place makes the waiter
+//!   sleep until a notification. So no strategy, not even a user's, can lose a wake-up.
 //! - I2: a wait ends at progress, at the end of the graph and at its deadline, and its strategy
 //!   cannot prevent that.
 

@@ -384,7 +384,7 @@ impl WaitQueue {
     }
 
     /// Ends the sleeps of all sleepers of a queue that processes share. Each sleeper then polls
-    /// once in vain.
+    /// once without success.
     pub(super) fn interrupt(&self) {
         shared_queue::interrupt(&self.state);
     }
@@ -413,8 +413,8 @@ impl WaitQueue {
     pub(super) fn can_be_quiet(&self) -> bool {
         self.can_be_quiet
     }
-    /// Stores any values: the state word, `restless`, `fenced_notifies`, `quiet_after` and
-    /// `notified_at`.
+    /// Stores arbitrary values in the words of the state: the state word, `restless`,
+    /// `fenced_notifies`, `quiet_after` and `notified_at`, in this order.
     pub(super) fn fill(&self, values: [u64; 5]) {
         let QueueState { word, restless, fenced_notifies, quiet_after, notified_at } =
             &**self.state;

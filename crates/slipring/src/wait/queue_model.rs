@@ -7,13 +7,14 @@
 //! itself**: this module compiles the file a second time, against the machine's [`sync`] and
 //! [`system`], so a change of a step there also changes the models.
 //!
-//! They leave three things out:
+//! The models leave three things out:
 //!
-//! - memory orderings, which the loom models cover;
-//! - the queues that a publication notifies, which the loom models and the plan's tests check;
-//! - the loads of `QuietCheck`, which are the loads of `notify`, made through a pointer. In the
-//!   compiled code of a publication, `cargo xtask asm` checks that the store of the progress comes
-//!   before the load of the state word.
+//! - memory orderings, because the loom models cover them;
+//! - the choice of the queues that a publication notifies, because the loom models and the plan's
+//!   tests check it;
+//! - the loads of `QuietCheck`, because they are the loads of `notify`, made through a pointer. In
+//!   the compiled code of a publication, `cargo xtask asm` checks that the store of the progress
+//!   comes before the load of the state word.
 //!
 //! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at
 //! the end has lost its wake-up. At the end, no announcement may be left without a sleeper, either:

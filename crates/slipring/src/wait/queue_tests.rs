@@ -298,7 +298,7 @@ fn a_notification_checks_every_queue() {
         let queues = [(); 3].map(|()| WaitQueue::new());
         queues.iter().for_each(|queue| _ = make_quiet(queue));
         let woken = Arc::new(Woken::default());
-        // The arming of a task ends the quiet state of the task's queue, and of no other queue.
+        // Arming a task ends the quiet state of the task's queue, and of no other queue.
         assert!(!queues[sleeps_at].arm(1, &Waker::from(woken.clone()), &mut || false));
         queue::notify(&queues, &[0, 1, 2]);
         assert_eq!(woken.take(), 1, "queue {sleeps_at}");

@@ -6,7 +6,7 @@
 //!
 //! # Protocol
 //!
-//! A task that finds no progress:
+//! A task that finds no progress takes these steps:
 //!
 //! 1. The task locks the reactor.
 //! 2. The task announces itself in the shared queue, and notes the epoch. These are steps 1 and 2
@@ -16,7 +16,7 @@
 //!    waker and the noted epoch in the list, and wakes the thread if the thread is idle. Then it
 //!    unlocks the reactor.
 //!
-//! The thread:
+//! The reactor's thread takes these steps:
 //!
 //! 1. The thread locks the reactor, and loads the queue's epoch.
 //! 2. The thread takes the tasks out that noted another epoch, unlocks the reactor, and wakes these
@@ -29,8 +29,8 @@
 //!
 //! # Invariants
 //!
-//! - I1: a task in the list has announced itself and has then polled in vain, so the next progress
-//!   raises the epoch that the task noted (`shared_queue::I1`).
+//! - I1: a task in the list has announced itself and has then polled without success, so the next
+//!   progress raises the epoch that the task noted (`shared_queue::I1`).
 //! - I2: while a task is in the list, the thread is about to take step 1, or it sleeps at an epoch
 //!   that is not newer than the task's. In both cases a raised epoch leads it to step 2. The lock
 //!   makes the task's steps one step for the thread: a task that polled before it locked could
@@ -197,8 +197,8 @@ impl Reactor {
 
     // The thread.
 
-    /// Waits until a task is armed, and comes inside. Returns `false` if the thread must end. With
-    /// `lingers`, comes inside at once, also without a task.
+    /// Waits until a task is armed, and then takes the thread inside (I4). Returns `false` if the
+    /// thread must end. With `lingers`, takes the thread inside at once, even without a task.
     pub(crate) fn enter(&self, lingers: bool) -> bool {
         let mut state = lock(&self.state);
         while state.tasks.is_empty() && !lingers && !state.stopped {
@@ -209,13 +209,13 @@ impl Reactor {
         !state.stopped
     }
 
-    /// Comes outside.
+    /// Takes the thread outside (I4).
     pub(crate) fn leave(&self) {
         lock(&self.state).thread = Thread::Outside;
         self.changed.notify_all();
     }
 
-    /// Gives the thread up after a panic. A task that is armed later starts another thread. Returns
+    /// Abandons the thread after a panic. A task that is armed later starts another thread. Returns
     /// the armed tasks, which must poll again.
     pub(crate) fn abandon(&self) -> Vec<Task> {
         let mut state = lock(&self.state);
@@ -225,7 +225,7 @@ impl Reactor {
     }
 
     /// Sleeps until a notification, at most for `limit`. Returns the tasks that were notified.
-    /// Called inside.
+    /// Called while the thread is inside (I4).
     pub(crate) fn sleep(&self, queue: &WaitQueue, limit: Duration) -> Vec<Task> {
         let mut state = lock(&self.state);
         let epoch = queue.epoch();
@@ -245,7 +245,8 @@ impl Reactor {
         lock(&self.state).tasks.iter().map(|(task, _)| (task.number, task.place)).collect()
     }
 
-    /// Takes out a task that will be woken without a notification. Called inside.
+    /// Takes a task out of the list, to wake it without a notification. Called while the thread is
+    /// inside (I4).
     pub(crate) fn take(&self, queue: &WaitQueue, number: u64) -> Option<Task> {
         let (task, noted) = lock(&self.state).take(number)?;
         queue.withdraw_shared(noted);

@@ -53,9 +53,9 @@ fn epoch(word: u64) -> u32 {
 }
 
 /// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. A sleep can end
-/// before `limit` without a notification. Returns the time of the first notification since the
-/// sleeper fell asleep, by the system's monotonic clock, in nanoseconds, if a notification ended
-/// the sleep.
+/// before `limit` without a notification. If a notification ended the sleep, returns the time of
+/// the first notification since the sleeper fell asleep, in nanoseconds of the system's monotonic
+/// clock.
 pub(super) fn sleep(
     state: &QueueState,
     limit: Duration,
@@ -76,7 +76,7 @@ pub(super) fn sleep(
 pub(super) fn announce(state: &QueueState) -> u32 {
     let word = state.word.fetch_add(u64::from(SLEEPER), Relaxed);
     let noted = epoch(word);
-    // Another sleeper's announcement does not tell whether that sleeper has issued its barrier.
+    // Another sleeper's announcement does not show whether that sleeper has issued its barrier.
     if twin!("announced-trusted": word as u32 & FENCED == 0 => word as u32 == 0) {
         let began = system::monotonic_nanos();
         if announced::fence_all_processes() {

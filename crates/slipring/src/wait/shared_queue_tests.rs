@@ -297,7 +297,8 @@ mod processes {
                 let is_fenced = |word: u32| word >= SLEEPER && word & FENCED != 0;
                 wait_for("the sleeper", || is_fenced(words.there.load()).then_some(()));
                 words.ping.store(1, Release);
-                // A wake-up that ends before it wakes the futex.
+                // This is a wake-up that ends after it has raised the epoch and before it wakes the
+                // futex.
                 let raise = |word| Some((word & !0xFFFF_FFFE) + EPOCH);
                 words.there.word.fetch_update(Relaxed, Relaxed, raise).unwrap();
                 words.pong.store(1, Release);

@@ -84,7 +84,7 @@ impl WaitContext {
             .map_or(Duration::ZERO, |(now, started)| now.saturating_duration_since(started))
     }
 
-    /// Returns whether fewer than `spins` polls were made; where threads outnumber cores, fewer
+    /// Returns whether fewer than `spins` polls were made or, where threads outnumber cores, fewer
     /// than a tenth of `spins`.
     pub(super) fn polls_below(&self, spins: u32) -> bool {
         self.polls < u64::from(if self.oversubscribed { spins / 10 } else { spins })

@@ -16,23 +16,23 @@ use crate::errors::WaitError;
 #[derive(Default)]
 pub(crate) struct HandleLearner {
     learner: Option<Box<dyn WaitLearner>>,
-    /// Number of waits that ended at their first polls, and of which the learner was not told yet.
+    /// Number of waits that ended at their first polls and were not yet reported to the learner.
     short_waits: u32,
 }
 
-/// Largest number of short waits that the loop tells a learner before a longer wait. After this
-/// number of short waits in a row, an average over the waits has forgotten all earlier waits.
+/// Largest number of short waits that the loop reports to a learner before a longer wait. After
+/// this number of short waits in a row, an average over the waits has forgotten all earlier waits.
 const MOST_SHORT_WAITS: u32 = 32;
 
 impl HandleLearner {
-    /// Notes a wait that ended at its first polls (see [`Wait::first_polls`]). The loop tells the
-    /// learner of this wait before the next longer wait, so that learning delays no event.
+    /// Notes a wait that ended at its first polls (see [`Wait::first_polls`]). The loop reports
+    /// this wait to the learner before the next longer wait, so that learning delays no event.
     #[inline(always)]
     pub(crate) fn note_short_wait(&mut self) {
         self.short_waits = self.short_waits.saturating_add(1);
     }
 
-    /// Tells the learner of the short waits since the last longer wait.
+    /// Reports the short waits since the last longer wait to the learner.
     fn learn_short_waits(&mut self, oversubscribed: bool) {
         let waits = std::mem::take(&mut self.short_waits).min(MOST_SHORT_WAITS);
         if let (1.., Some(learner)) = (waits, &mut self.learner) {
@@ -78,7 +78,8 @@ pub(crate) struct WaitOptions<'a> {
     /// The full ring in which the waiter waits for room, if the waiter's thread has nothing else to
     /// do.
     pub(crate) full_ring: Option<FullRing>,
-    /// Where the waiter sleeps until progress notifies it; `None`: progress notifies no sleeper.
+    /// Place where the waiter sleeps until progress notifies it; `None` if progress notifies no
+    /// sleeper.
     pub(crate) queue: Option<&'a dyn SleepPlace>,
     pub(crate) deadline: Option<Instant>,
     /// Longest duration of the wait, from the clock's first reading on.
@@ -101,7 +102,7 @@ impl From<WaitError> for Unmet {
     }
 }
 
-/// Whether a wait goes on, and the time after which its loop asks again; `None` if the loop need
+/// Whether a wait continues, and the time after which its loop asks again; `None` if the loop need
 /// not ask again.
 pub(crate) type KeepWaiting = ControlFlow<Unmet, Option<Duration>>;
 
@@ -110,9 +111,9 @@ pub(crate) trait Condition {
     /// Polls. The call may run under a wait queue's lock, so an implementation runs no user code.
     fn is_ready(&mut self) -> bool;
 
-    /// Returns whether the wait goes on. The loop calls this function at the clock's first reading,
-    /// and again whenever the returned time has passed; no sleep lasts longer than that time. If it
-    /// returns `Break`, the wait ends after one more poll.
+    /// Returns whether the wait continues. The loop calls this function at the clock's first
+    /// reading, and again whenever the returned time has passed; no sleep lasts longer than that
+    /// time. If it returns `Break`, the wait ends after one more poll.
     fn keep_waiting(&mut self) -> KeepWaiting {
         ControlFlow::Continue(None)
     }
@@ -162,7 +163,7 @@ pub(crate) fn wait_until(
     let oversubscribed = condition.is_oversubscribed();
     let mut context = WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed) };
     let (mut sleeps, mut next_call) = (0, None);
-    // If the wait must not go on, one last poll decides whether its condition held in time.
+    // If the wait must end, one last poll decides whether its condition held in time.
     let end = |condition: &mut dyn Condition, why| {
         if condition.is_ready() { Ok(()) } else { Err(why) }
     };
@@ -256,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the rules of a wait without a deadline and a timeout.
+    /// Returns the rules of a wait without a deadline or a timeout.
     fn endless<'a>(wait: &'a Wait, queue: Option<&'a WaitQueue>) -> WaitOptions<'a> {
         WaitOptions {
             wait,

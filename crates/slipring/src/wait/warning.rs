@@ -124,7 +124,7 @@ pub fn warn_of_segment(warning: Warning) {
     let hold = |held: &RefCell<Option<Vec<_>>>| {
         held.borrow_mut().as_mut().map(|held| held.push(warning.clone())).is_some()
     };
-    // A thread that is ending no longer has such a list.
+    // A thread that is ending no longer has a list of held-back warnings.
     if !HELD_BACK.try_with(hold).unwrap_or(false) {
         call_hook(|| warning);
     }

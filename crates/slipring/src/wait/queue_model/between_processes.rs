@@ -38,7 +38,7 @@ impl ModelData {
     }
 
     /// Returns the [`Program`] of a notifier that a successor can replace at any step. Each call
-    /// goes on from the stored progress.
+    /// continues from the stored progress.
     fn continues(&self, notifier: usize) -> Program<'_> {
         Box::new(move |_| {
             let published = self.progress[notifier].load(Relaxed);
@@ -113,8 +113,8 @@ fn two_sleepers(start: u64, publications: u8, twin: &'static str) -> Explored {
 }
 
 /// Explores a sleeper and its notifier, a second sleeper that dies as soon as it is announced, and
-/// a second notifier that stores no progress. In the soak, the second sleeper goes on, and polls
-/// once.
+/// a second notifier that stores no progress. In the soak, the second sleeper does not die but
+/// polls once.
 fn four_threads(start: u64, soaks: bool, twin: &'static str) -> Explored {
     let data = ModelData::between_processes(start, 1, 1);
     let second = if soaks { data.polls_once() } else { data.announces() };
@@ -140,7 +140,7 @@ fn deaths(start: u64, publications: u8, notifier_dies: bool, deaths: u8, limits:
         ("notifier", data.continues(0)),
         ("last notifier", data.notifies_last()),
     ];
-    // A dead sleeper has no successor. A dead notifier's successor goes on with its publications.
+    // A dead sleeper has no successor. A dead notifier's successor continues the publications.
     let mut mortal = vec![None, None, Some(0)];
     mortal.truncate(if notifier_dies { 3 } else { 2 });
     Model { mortal, deaths, limits, ..data.model(threads) }.explore("")
@@ -197,15 +197,15 @@ fn two_sleepers_and_two_notifiers_lose_no_wake_up() {
     passes(57_000, |start| four_threads(start, soaks(), ""));
 }
 
-/// If a nap replaces a refused barrier, the sleeps need no limit, either.
+/// Shows that sleeps without a limit lose no wake-up if a nap replaces a refused barrier.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn a_refused_barrier_of_processes_loses_no_wake_up() {
     passes(10_000, |start| two_notifiers(start, publications(), true, ""));
 }
 
-/// The death of a sleeper leaves no living sleeper asleep, even if sleeps have no limit. The next
-/// notification takes the announcement that the dead sleeper left.
+/// Shows that the death of a sleeper leaves no living sleeper asleep, even if sleeps have no limit.
+/// The next notification takes the announcement that the dead sleeper left.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn a_dead_sleeper_leaves_no_other_asleep() {

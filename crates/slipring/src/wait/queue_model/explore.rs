@@ -18,8 +18,9 @@ pub(crate) struct Model<'m> {
     pub(crate) threads: Vec<(&'static str, Program<'m>)>,
     /// Whether the simulated system can refuse a barrier.
     pub(crate) refuses: bool,
-    /// The threads that can die. They are the first threads of the model. For each of them, the
-    /// argument of the first call of its successor, or `None` if it has no successor.
+    /// One entry for each thread that can die: the argument of the first call of the thread's
+    /// successor, or `None` if the thread has no successor. The threads that can die are the first
+    /// threads of the model.
     pub(crate) mortal: Vec<Option<u8>>,
     /// Largest number of deaths.
     pub(crate) deaths: u8,

@@ -4,8 +4,8 @@
 //! steps return their recorded results, and at most one access that other threads can see is *new*.
 //! At the second new access, a panic ends the step.
 //!
-//! So a state is plain data: instead of a suspended call it contains the results of its accesses up
-//! to now. The code between two accesses is the library's own.
+//! Therefore, a state of the machine is plain data: instead of a suspended call, it contains the
+//! results of the call's accesses so far. The code between two accesses is the library's own.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
 //!   memory later. A load returns the newest store to the word in its own thread's buffer. If that
@@ -65,7 +65,7 @@ pub(super) enum Seen {
     Locked(LockData),
 }
 
-/// Whether a thread is awake, sleeps on a condition variable, or has been woken.
+/// State of a thread: awake, asleep on a condition variable, or woken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Sleep {
     Awake,
@@ -211,9 +211,9 @@ impl State {
         }
     }
 
-    /// Ends a thread, whose process was killed. The stores in the core's store buffer reach memory.
+    /// Ends a thread whose process was killed. The stores in the core's store buffer reach memory.
     /// The stores that the compiler delays are never made. `successor` is the argument of the first
-    /// call of a thread that goes on with the program, or `None` if no thread goes on.
+    /// call of a thread that continues the program, or `None` if no thread continues it.
     pub(super) fn kill(&mut self, thread: usize, successor: Option<u8>) {
         self.deaths += 1;
         self.barrier(thread);
@@ -257,7 +257,7 @@ impl Hasher for Digest {
     fn write_u64(&mut self, value: u64) {
         // The first digits of the golden ratio. The last digit is odd.
         const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15;
-        // The 1 makes a word of zeros count.
+        // The exclusive or with 1 makes a word of zeros change the digest, too.
         let product = u128::from(self.0.rotate_left(5) ^ value ^ 1).wrapping_mul(FACTOR);
         self.0 = product as u64 ^ (product >> 64) as u64;
     }
