@@ -12,8 +12,8 @@
 //! - The [`Waiter`] says which party waits, for which other party, and until when.
 //! - The subject, an [`Awaited`], polls for an event or for room, and knows what could keep the
 //!   event or the room from coming.
-//! - The result says that the subject is ready, or why the wait ended without it. With it come the
-//!   wait's [`WaitStats`].
+//! - The result says that the subject is ready, or why the wait ended before that. It comes with
+//!   the wait's [`WaitStats`].
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};

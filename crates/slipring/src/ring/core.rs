@@ -326,10 +326,10 @@ impl<E, L: Layout> Core<E, L> {
         if !control.plan.stamped {
             return ahead(control.positions.cursor(), seq) > 0;
         }
-        // The loop goes back to the head of the run that contains `seq`, or else to the head of the
-        // last run before it. If a slot on the way already holds an event of the next lap, that
-        // event is after `seq`, and so `seq` is claimed, because a single producer claims positions
-        // in order.
+        // The loop goes back from `seq` to the head of a run. If the run contains `seq`, then `seq`
+        // is claimed. If a slot on the way already holds an event of the next lap, `seq` is
+        // claimed, too: that event comes after `seq`, and a single producer claims positions in
+        // order.
         for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
             let at = seq.wrapping_sub(back);
             match self.slots.run_at(at) {

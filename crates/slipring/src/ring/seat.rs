@@ -12,9 +12,9 @@
 //!
 //! Invariants
 //! - I1: only the owner of a seat changes the seat's words. Once the owner is proven dead, only the
-//!   one process that recovers it does. The word `found_dead` is an exception. A seat without an
-//!   owner is free, or an orphan: its other words no longer change, and `owner` changes only by a
-//!   compare-and-swap.
+//!   process that recovers the seat changes them. The word `found_dead` is an exception. A seat
+//!   without an owner is free, or an orphan: its other words no longer change, and `owner` changes
+//!   only by a compare-and-swap.
 //! - I2: `held` never goes back. A stage stores `held` before it touches the events before `held`.
 //! - I3: `boundary` never goes back, and lies at the end of a run. A first stage stores `boundary`
 //!   before it releases, so a thread that sees a release beyond a position also sees a boundary

@@ -60,10 +60,10 @@ const LEAST_NAP: f64 = 5_000.0;
 /// Constant part of a nap's margin, in nanoseconds. The *margin* is the time from a nap's planned
 /// end until the event is due.
 const NAP_MARGIN: f64 = 2_000.0;
-/// Shortest release time of half of a full ring's events at which a producer naps meanwhile, in
-/// nanoseconds. Timers are late by some ten microseconds, and the events in the other half of the
-/// ring last only as long as those in the first half. If other processes keep the other cores busy,
-/// the producer wakes up on the stage's core, which took 30 µs per nap
+/// Shortest time, in nanoseconds, that a producer naps while half of a full ring's events are
+/// released. Timers are late by some ten microseconds, and the events in the other half of the ring
+/// last only as long as those in the first half. If other processes keep the other cores busy, the
+/// producer wakes up on the stage's core, which took 30 µs per nap
 /// (records/2026-11-24-default-wait).
 const LEAST_HALF_RING: f64 = 60_000.0;
 /// Longest nap of a producer while its ring is full, in nanoseconds. No close and no failure ends

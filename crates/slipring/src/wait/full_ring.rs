@@ -107,8 +107,9 @@ mod tests {
 
     use super::*;
 
-    /// Returns the times until half of the ring's events are released, in nanoseconds, for waits
-    /// that begin after the given times (in nanoseconds) and the given numbers of events.
+    /// Returns, for each of several waits, the time until half of the ring's events are released,
+    /// in nanoseconds. A wait begins the given number of nanoseconds and of events after the
+    /// previous wait.
     fn learned<const N: usize>(waits: [(u64, u64); N]) -> [Option<f64>; N] {
         let (mut now, mut at) = (Instant::now(), u64::MAX - 100);
         let mut rate = ReleaseRate::new();

@@ -36,7 +36,7 @@ pub(crate) mod seated {
         compiler_fence(SeqCst);
     }
 
-    /// Frees a seat, after its owner has settled all words of the seat.
+    /// Frees a seat, after the final values of all of the seat's words were stored.
     #[inline(always)]
     pub(crate) fn free(owner: &AtomicU64, word: u64) {
         may_die!();
@@ -65,9 +65,9 @@ pub(crate) mod bounded {
     }
 }
 
-/// Several producers between processes: the claim word names the seat whose claim ends there, and
-/// the seat's words say where the claim begins. A party that sees the claim word also sees these
-/// words, and the recorded heads of all earlier claims.
+/// Several producers between processes: a claim ends at the claim word's position. The claim word
+/// names the producer's seat, and the seat's words say where the claim begins. A party that sees
+/// the claim word also sees these words, and the recorded heads of all earlier claims.
 pub(crate) mod intended {
     use super::*;
 

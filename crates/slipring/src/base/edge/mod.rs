@@ -223,8 +223,8 @@ pub(crate) mod orphaned {
     }
 
     /// Loads the number of orphans. A thread that sees an orphan counted can adopt it, unless
-    /// another worker does. Without this order, a worker could find no orphan for ever, and never
-    /// sleep.
+    /// another worker does. Without this order, a worker that sees the count could look for the
+    /// orphan for ever, find none, and never sleep.
     #[inline(always)]
     pub(crate) fn see(orphans: &AtomicUsize) -> usize {
         orphans.load(twin!("orphan-count-unacquired": Acquire => Relaxed))
