@@ -32,9 +32,9 @@
 //! - I1: a task in the list has announced itself and has then polled without success, so the next
 //!   progress raises the epoch that the task noted (`shared_queue::I1`).
 //! - I2: while a task is in the list, the thread is about to take step 1, or it sleeps at an epoch
-//!   that is not newer than the task's. In both cases a raised epoch leads it to step 2. The lock
-//!   makes the task's steps one step for the thread: a task that polled before it locked could
-//!   enter the list with an epoch that the thread has already left behind.
+//!   that is not newer than the task's. In both cases a raised epoch leads it to step 2. For the
+//!   thread, the lock makes the task's steps a single step. Without that, a task that polled before
+//!   it locked could enter the list with an epoch that the thread has already left behind.
 //! - I3: no user code runs under the lock.
 //! - I4: the thread uses the queue only while it is *inside*. [`Reactor::stop`] returns when the
 //!   thread is outside and will not come inside again. After that, the queue's memory may be

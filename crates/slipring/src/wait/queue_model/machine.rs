@@ -1,8 +1,8 @@
 //! The simulated machine: its memory, its threads, and one step of a thread. It starts no real
-//! threads. A simulated thread makes one *call* after the other, and takes several steps for each.
-//! In each step the machine runs the call's code again from the beginning: accesses of earlier
-//! steps return their recorded results, and at most one access that other threads can see is *new*.
-//! At the second new access, a panic ends the step.
+//! threads. A simulated thread makes its *calls* one after the other, and takes several steps for
+//! each call. In each step the machine runs the call's code again from the beginning: accesses of
+//! earlier steps return their recorded results, and at most one access that other threads can see
+//! is *new*. At the second new access, a panic ends the step.
 //!
 //! Therefore, a state of the machine is plain data: instead of a suspended call, it contains the
 //! results of the call's accesses so far. The code between two accesses is the library's own.
