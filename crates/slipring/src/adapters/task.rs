@@ -50,11 +50,11 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// A task whose ring always has events lets the other tasks of its thread run. After 511
     /// results in a row of this handle's futures, a future wakes its task and is pending once; from
     /// the 16th result on, it also does so after about 100 µs. Such a future has taken nothing, and
-    /// its next poll succeeds. A wait begins a new row of results.
+    /// its next poll succeeds. After a wait, the count starts again at 0.
     ///
-    /// So a program that polls by hand, with a waker that does nothing, finds an available event 15
-    /// times in a row; a later poll may be pending once. The count adds about a nanosecond to each
-    /// result.
+    /// A program that polls the future by hand, with a waker that does nothing, therefore finds an
+    /// available event at least 15 times in a row; a later poll may be pending once. Counting the
+    /// results adds about a nanosecond to each of them.
     ///
     /// ```
     /// # fn block_on<F: Future>(f: F) -> F::Output {
@@ -348,7 +348,7 @@ impl<E, A: lease::Access, C: lease::Delivery, T, F: FnMut(&E, crate::At) -> T, L
                 }
             }
         } else if this.consumer.position().state_mut().budget.spend(cx.waker()).is_pending() {
-            // Producers may go on while the other tasks run.
+            // The release lets producers continue while the other tasks run.
             this.consumer.position().release();
             return Poll::Pending;
         }
@@ -370,7 +370,7 @@ impl<E, A: lease::Access, C: lease::Delivery, T, F: FnMut(&E, crate::At) -> T, L
 #[cfg(feature = "stream")]
 impl<E, A: lease::Access, C: lease::Delivery, F, L: Layout> Drop for EventStream<E, A, C, F, L> {
     fn drop(&mut self) {
-        // In a forked child, the memory of a segment is not mapped.
+        // A forked child must not touch the memory of a segment, because it is not mapped there.
         if self.consumer.state().control().is_own_process() {
             self.consumer.position().release();
             self.consumer.position().disarm();

@@ -1,5 +1,5 @@
-//! Models of an answer to a request: a thread or a task that waits for a promise, and hears of the
-//! end of the promise's graph.
+//! Models of an answer to a request: a thread or a task waits for a promise, and learns that the
+//! promise's graph has ended.
 //!
 //! The events of a model's ring are numbers, so the models keep the promise beside the ring. The
 //! asker does not own the ring: other threads of a model drop the last handles.
@@ -34,7 +34,8 @@ fn wait_as_task(awaited: &mut Awaited<u64>) -> Result<u64, AwaitError> {
 
 const HALTED: Result<u64, AwaitError> = Err(AwaitError::Wait(WaitError::Halted));
 
-/// The graph fails while a thread goes to sleep. The failure is whole.
+/// The graph fails while a thread goes to sleep. The thread's wait returns the whole failure, with
+/// its position.
 #[test]
 fn loom_a_thread_hears_of_a_failure() {
     explore(1_000, None, || {
@@ -53,7 +54,7 @@ fn loom_a_thread_hears_of_a_failure() {
     });
 }
 
-/// As above, for a task.
+/// The graph is halted while a task goes to sleep. The task's wait returns the halt.
 #[test]
 fn loom_a_task_hears_of_a_halt() {
     explore(1_000, None, || {
@@ -67,7 +68,7 @@ fn loom_a_task_hears_of_a_halt() {
     });
 }
 
-/// The ring's first request is asked while the graph is halted.
+/// A producer asks the ring's first request while another thread halts the graph.
 #[test]
 fn loom_a_halt_meets_the_first_request() {
     explore(500, Some(3), || {
@@ -82,8 +83,8 @@ fn loom_a_halt_meets_the_first_request() {
     });
 }
 
-/// The promise is fulfilled while the graph is halted: the asker gets either, and the value in any
-/// case if it asks once more.
+/// One thread fulfils the promise while another halts the graph. The asker gets the value or the
+/// halt; after a halt, a second call returns the value.
 #[test]
 fn loom_a_value_meets_a_halt() {
     explore(500, Some(3), || {
@@ -91,8 +92,8 @@ fn loom_a_value_meets_a_halt() {
         let mut tx = producer(&ring);
         let (promise, mut awaited) = ask(&mut tx);
         let fulfils = thread::spawn(move || promise.fulfil(7).unwrap());
-        // The checker refuses a wake-up of a thread that joins another one. So the asker, which may
-        // be woken twice, joins none.
+        // loom refuses to wake a thread that is joining another one. So the asker, which may be
+        // woken twice, joins no thread.
         let asks = thread::spawn(move || (awaited.wait(), awaited));
         ring.control.halt();
         fulfils.join().unwrap();
@@ -103,7 +104,7 @@ fn loom_a_value_meets_a_halt() {
     });
 }
 
-/// A task that gives up its wait while the graph is halted.
+/// A task gives up its wait while the graph is halted. The task's waker is freed all the same.
 #[test]
 fn loom_an_answer_is_dropped_at_a_halt() {
     explore(10, None, || {
@@ -136,7 +137,7 @@ fn loom_an_asker_hears_that_the_ring_is_drained() {
         assert_eq!(wait_as_task(&mut awaited), closed);
         drains.join().unwrap();
         drop(ring);
-        // The ring is gone, and its end is known.
+        // The asker still learns how the ring ended, although the ring is gone.
         assert_eq!(awaited.wait(), closed);
         drop(promise);
     });

@@ -2,9 +2,9 @@
 //! `left.rs` has the chunks that a worker has left. Each model uses the segment of
 //! [`processes`](super::processes).
 //!
-//! The models have up to three threads, a pool of two or three workers, mostly a stage behind it,
-//! and rings of 1 to 4 slots. A process that recovers a dead one runs on the thread of the dead
-//! one, because the kernel orders a death before its proof.
+//! The models have up to three threads and a pool of two or three workers on rings of 1 to 4 slots;
+//! most models also have a stage behind the pool. A recovery runs on the thread of the process that
+//! died, because the kernel orders a death before the proof of the death.
 
 use loom::thread;
 
@@ -31,7 +31,8 @@ const TAKE: usize = 6;
 /// The stage behind the pool.
 const END: usize = 1;
 
-/// Makes a segment with a pool of `workers`, and perhaps a stage behind it. No handle sleeps.
+/// Makes a segment with a pool of `workers`, and with a stage behind the pool if the model wants
+/// one. No handle sleeps.
 fn segment(capacity: usize, workers: usize, end: bool, producers: usize) -> Arc<Segment> {
     waiting(capacity, workers, end, producers, Wait::BusySpin)
 }
@@ -91,14 +92,15 @@ impl Segment {
         unsafe { ring.reader(END) }
     }
 
-    /// Settles all that the dead process `dead` left.
+    /// Settles every seat that the dead process `dead` left.
     fn settle(&self, dead: u32) {
         let ring = self.attach(7);
         (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
     }
 }
 
-/// How often each event was handled: unannounced in the low half, announced in the high half.
+/// Number of times that each event was handled. The low half of a word counts first deliveries, and
+/// the high half counts deliveries that were announced as redelivered.
 #[derive(Clone, Default)]
 struct Handled(Arc<[Statistic; 8]>);
 
@@ -271,8 +273,8 @@ fn loom_twin_cell_unreleased() {
     caught("chunks::loom_a_worker_dies_while_it_takes_a_chunk", "cell-unreleased", LOST);
 }
 
-/// A worker dies after it has released the first event of its chunk. Another one takes a chunk of
-/// the next lap, which begins at the same slot, before the dead one is recovered.
+/// A worker dies after it has released the first event of its chunk. Before the dead worker is
+/// recovered, another worker takes a chunk of the next lap, which begins at the same slot.
 #[test]
 fn loom_a_worker_dies_when_its_chunks_head_is_lapped() {
     explore_unfenced(1, None, || {
@@ -298,8 +300,8 @@ fn loom_twin_cell_alone() {
     caught("chunks::loom_a_worker_dies_when_its_chunks_head_is_lapped", "cell-alone", LOST);
 }
 
-/// A worker loses the race for two events to a worker that takes only the first. It dies before it
-/// takes the second event, or while it does. The next worker takes its place.
+/// Two workers race for two events. The winner takes only the first event, and the loser dies
+/// before or while it takes the second. Another worker then takes the loser's place.
 #[test]
 fn loom_a_worker_dies_after_a_lost_race() {
     // The worker dies before the swap of the cell, before the idle bound, or between the begin and

@@ -1,9 +1,9 @@
-//! Models of claims by a word that names the winner: several processes produce, and die at any
-//! store.
+//! Models of a claim word that names the winner of each claim: several processes produce, and die
+//! at any store.
 //!
-//! Each model has two producers' seats and up to three threads, on rings of 1 to 4 slots. A process
-//! that dies and the processes that recover it run on one thread, one after the other, where only
-//! other parties race with them. Each event of a producer that dies is `100 * number + count`, with
+//! Each model has two producers' seats and up to three threads, on rings of 1 to 4 slots. If a
+//! model races a dying process and its recoverers only with other parties, the two run on one
+//! thread, one after the other. Each event of a producer that dies is `100 * number + count`, with
 //! the producer's number and the count of its events.
 
 use loom::thread;
@@ -33,8 +33,8 @@ struct Sent {
     unsure: u64,
 }
 
-/// Claims `len` positions, with at most `tries` attempts, and publishes them in fronts of these
-/// lengths. A claim that the fronts do not fill is given up.
+/// Claims `len` positions, with at most `tries` attempts, and publishes them from the front in
+/// parts of the lengths `fronts`. Gives up the rest of the claim.
 fn publish(tx: &mut Raw, by: u64, sent: &mut Sent, (len, fronts): (usize, &[u64]), tries: usize) {
     let Some(mut seq) = (0..tries).find_map(|_| tx.next_n(len).ok()) else { return };
     for &front in fronts {
@@ -86,7 +86,8 @@ fn goes_on(seen: &mut Seen, reader: &mut SegmentReader<u64>, tx: &mut Raw) {
     assert_eq!(seen.0[3], last.sure, "the stream is held up");
 }
 
-/// The steps of each producer: claims of these lengths, published in these fronts.
+/// The steps of one producer: for each claim its length, and the lengths of the parts in which the
+/// producer publishes it, from the front.
 type Claims = &'static [(usize, &'static [u64])];
 
 /// Two producers claim, while a stage reads.
@@ -176,8 +177,8 @@ fn loom_a_producer_of_several_dies() {
     }
 }
 
-/// A producer dies while another one claims behind its claim, and so replaces its name in the claim
-/// word.
+/// A producer dies while another producer claims the next positions, and replaces the dead
+/// producer's name in the claim word.
 #[test]
 fn loom_a_producer_dies_before_another_claim() {
     for stores in 0..6 {
@@ -185,8 +186,8 @@ fn loom_a_producer_dies_before_another_claim() {
     }
 }
 
-/// A producer dies between its second intent and its second claim. The other producer may have seen
-/// the head of the first claim, and sees the end of the second intent.
+/// A producer dies after it has stored its second intent, and before its second claim. The other
+/// producer may have seen the first claim's head before, and now sees the end of the second intent.
 #[test]
 fn loom_a_producer_dies_before_its_second_claim() {
     for stores in 6..8 {
@@ -268,7 +269,8 @@ fn loom_a_recoverer_of_a_producer_dies() {
     }
 }
 
-/// A claim of several runs, and its front, are published or given up as a whole.
+/// A producer dies in a claim of several runs. The whole claim, or the published front of it, is
+/// seen as a whole or not at all.
 #[test]
 fn loom_a_producer_dies_between_the_runs_of_a_claim() {
     for stores in 0..10 {

@@ -1,7 +1,7 @@
 //! Models of the end of a ring in which several processes produce.
 //!
-//! The models have two producers and one or two stages, on rings of 1 to 4 slots. A stage waits,
-//! and so do the producers, so a notification that is missing leaves one asleep.
+//! The models have two producers and one or two stages, on rings of 1 to 4 slots. Stages and
+//! producers wait in their calls, so a missing notification leaves at least one of them asleep.
 
 use loom::thread;
 
@@ -67,8 +67,8 @@ fn loom_a_ring_closes_while_a_producer_claims() {
     });
 }
 
-/// A stage looks for the end while a producer publishes. The producer hears of the end, and then
-/// stores no further intent.
+/// A stage looks for the end while a producer publishes. Once the producer has learned of the end,
+/// it stores no further intent.
 #[test]
 fn loom_a_producer_publishes_while_a_stage_looks_for_the_end() {
     explore(200, Some(3), || {
@@ -110,8 +110,8 @@ fn loom_a_ring_closes_while_two_producers_claim() {
     });
 }
 
-/// A producer loses a position to another one, and finds no room, because a second stage has died
-/// and has no successor. The first stage still finds the end.
+/// Two producers race for the ring's only slot. The loser finds no room, because the second stage
+/// has died and has no successor. The first stage still finds the end.
 #[test]
 fn loom_a_ring_closes_without_room() {
     explore(20, Some(3), || {
@@ -209,8 +209,8 @@ fn loom_a_producer_dies_while_it_closes() {
     }
 }
 
-/// A producer dies when it has stored that the ring is closing, and no stage comes to the end.
-/// Another producer closes the ring when it finds no room.
+/// A producer marks the ring as closing and dies, and no stage comes to the end. Another producer
+/// closes the ring when it finds no room.
 #[test]
 fn loom_a_producer_closes_for_a_dead_one() {
     explore(1, None, || {
@@ -230,8 +230,8 @@ fn loom_a_producer_closes_for_a_dead_one() {
     });
 }
 
-/// A stage dies after `stores` stores of closing. Its successor, and the other stage, find the same
-/// end.
+/// A stage dies after `stores` stores of closing the ring. Its successor and the other stage find
+/// the same end.
 #[test]
 fn loom_a_stage_dies_while_it_closes() {
     for stores in 0..4 {
@@ -257,8 +257,8 @@ fn loom_a_stage_dies_while_it_closes() {
     }
 }
 
-/// A producer dies with a claim, or an intent, while the ring closes. The stage that waits gives
-/// the claim up, and finds the end.
+/// A producer dies with a claim, or with an intent only, while the ring closes. The waiting stage
+/// gives up the claim, and finds the end.
 #[test]
 fn loom_a_closing_stage_recovers_a_producer() {
     for stores in 0..6 {
@@ -289,7 +289,7 @@ fn loom_a_closing_stage_recovers_a_producer() {
     }
 }
 
-/// A stage that follows another process goes on among runs and tombstones.
+/// A stage's process leaves among runs and tombstones, and its successor continues there.
 #[test]
 fn loom_a_stage_goes_on_among_tombstones() {
     explore(1, None, || {
@@ -330,8 +330,8 @@ fn run_and_leave(segment: &Arc<Segment>, len: usize) -> impl FnOnce() + Send + '
     }
 }
 
-/// A stage waits behind a part of a run, in a closing ring with a first tap. The frontier that
-/// limits the stage lies inside of the run.
+/// The first stage of a closing ring with a tap releases only a part of a run. The next stage waits
+/// behind that part, so the frontier that limits it lies inside the run.
 #[test]
 fn loom_a_stage_waits_inside_of_a_run_of_a_closing_ring() {
     explore(300, Some(2), || {
@@ -350,7 +350,7 @@ fn loom_a_stage_waits_inside_of_a_run_of_a_closing_ring() {
     });
 }
 
-/// A pool behind a first tap, which has no member, hears of the end.
+/// A pool learns of the ring's end, although it stands behind a tap without members.
 #[test]
 fn loom_a_pool_behind_a_tap_ends() {
     explore(60, Some(3), || {

@@ -56,7 +56,7 @@ fn loom_twin_closed_unnotified() {
     caught("ending::loom_a_close_drains", "closed-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// The producer that drops its handle last, of two, closes the ring. It stores the ring's final
+/// Of two producers, the last one to drop its handle closes the ring. It stores the ring's final
 /// position, which is behind all events of both producers.
 #[test]
 fn loom_the_last_producer_closes() {

@@ -18,7 +18,7 @@ use crate::run::handlers::ReadEach;
 use crate::run::runner::{BoxedRunner, StageRunner};
 use Access::Read;
 
-/// Two threads take turns at a value. The model checker finds two uses that no turn orders.
+/// Two threads take turns at a value. loom would report two uses that the turns do not order.
 #[test]
 fn loom_turns_follow_each_other() {
     explore_unfenced(20, None, || {
@@ -42,14 +42,14 @@ fn loom_a_mark_brings_what_its_thread_has_seen() {
         let wanting = thread::spawn(move || {
             // Nothing but the mark orders this access before the other thread's.
             other.1.with_mut(|seen| {
-                // SAFETY: the model checker reports a race.
+                // SAFETY: loom tracks the access, and fails the model at a race.
                 unsafe { *seen = 7 };
             });
             other.0.take().is_none()
         });
         let marked = value.0.take().map(|turn| turn.give_back());
         if marked == Some(true) {
-            // SAFETY: as above.
+            // SAFETY: as for the store: loom fails the model at a race.
             value.1.with(|seen| assert_eq!(unsafe { *seen }, 7));
         }
         let refused = wanting.join().unwrap();
@@ -69,7 +69,8 @@ fn executor(ring: &Ring, handlers: Vec<Handler>) -> Arc<Executor<'static>> {
     Executor::new(&ring.control.plan, runners, 2).expect("stages")
 }
 
-/// Returns a ring whose stages read, each behind the given stages, on an executor.
+/// Returns a ring whose stages read events on an executor. `stages` lists the dependencies of each
+/// stage.
 fn shared_ring(stages: &[&[usize]]) -> Ring {
     let mut specs = named(stages.iter().map(|&after| (Read, Delivery::Each, after)));
     for spec in &mut specs {
@@ -93,8 +94,8 @@ fn working(ring: &Ring, executor: &Arc<Executor<'static>>) -> thread::JoinHandle
     })
 }
 
-/// A producer that waited for room handles one event of two, and then waits for something else. The
-/// other thread handles the other event.
+/// A producer that waits for room handles one event of two, and then waits for something else. The
+/// other thread handles the second event.
 #[test]
 fn loom_events_that_a_turn_leaves_are_handed_on() {
     explore(500, Some(2), || {
@@ -119,8 +120,8 @@ fn loom_events_that_a_turn_leaves_are_handed_on() {
     });
 }
 
-/// A producer that waited for room runs a stage, and then waits for something else. The other
-/// thread runs the stage behind.
+/// A producer that waits for room runs a stage, and then waits for something else. The other thread
+/// runs the next stage.
 #[test]
 fn loom_a_stage_that_a_turn_makes_ready_is_handed_on() {
     explore(500, Some(2), || {
@@ -141,8 +142,8 @@ fn loom_a_stage_that_a_turn_makes_ready_is_handed_on() {
     });
 }
 
-/// A producer that waited for room runs a stage, and leaves. An event comes while it has the
-/// stage's turn, and the thread that is woken for the event cannot look at the stage.
+/// A producer that waits for room runs a stage, and leaves. An event comes while the producer has
+/// the stage's turn, so the thread that the event wakes cannot poll the stage.
 #[test]
 fn loom_a_helper_that_leaves_hands_its_stage_on() {
     explore(100, Some(2), || {

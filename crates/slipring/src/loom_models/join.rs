@@ -206,7 +206,7 @@ fn loom_twin_pin_unreleased() {
 }
 
 /// Two members share a tap directly behind many producers. One of them moves the sentinel over a
-/// publication, and the other learns of the publication from that.
+/// publication, and the other learns of the publication from the sentinel.
 #[test]
 fn loom_two_readers_behind_many_producers() {
     explore(200, Some(3), || {
@@ -280,8 +280,8 @@ fn loom_twin_leaving_unnotified() {
 }
 
 /// Two stages follow a tap. The first has already passed the position that a joiner stores; the
-/// second sleeps, because that position holds it back. Shows that it wakes when the joiner moves
-/// its position forward.
+/// second sleeps, because that position holds it back. Shows that the second stage wakes when the
+/// joiner moves its position forward.
 #[test]
 fn loom_a_late_pin_moves_on() {
     explore(1_000, Some(3), || {

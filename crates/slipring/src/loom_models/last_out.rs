@@ -3,7 +3,7 @@
 //!
 //! The models have one or two producers, one stage, and up to three threads, on rings of 1 to 4
 //! slots. A process that dies and the process that recovers it run on one thread, because the
-//! kernel orders a death before its proof.
+//! kernel orders a death before the proof of the death.
 
 use loom::thread;
 
@@ -51,7 +51,7 @@ fn loom_a_producer_leaves_while_a_dead_one_is_recovered() {
             let recovering = thread::spawn(move || {
                 let ring = recovering.attach(3);
                 lives(stores, || _ = recovering.recover_as(&ring, 1));
-                // The recoverer's lock goes with its process.
+                // The kernel frees the recoverer's lock if its process dies.
                 if stores < 9 {
                     recovering.bytes.unlock(1);
                 }
@@ -67,8 +67,8 @@ fn loom_a_producer_leaves_while_a_dead_one_is_recovered() {
     }
 }
 
-/// A producer has died, and another one died while it left as the last producer. Two processes
-/// recover the dead ones, one each.
+/// One producer has died, and another one died while it left as the last producer. Each of two
+/// processes recovers one of the dead producers.
 #[test]
 fn loom_a_dead_leaver_is_recovered_beside_a_dead_producer() {
     explore(100, Some(3), || {
@@ -93,9 +93,9 @@ fn loom_a_dead_leaver_is_recovered_beside_a_dead_producer() {
     });
 }
 
-/// The last producer dies after `stores` stores of leaving, while a stage that hears of deaths
-/// waits for it. If the producer had begun to leave, the stream ends, and no call of the stage
-/// returns `PeerDead`.
+/// The last producer dies after `stores` stores of leaving. A stage waits for it, in a ring that
+/// declares that waiting stages return `PeerDead`. If the producer had begun to leave, the stream
+/// ends, and no call of the stage returns `PeerDead`.
 #[test]
 fn loom_the_death_of_a_leaver_is_not_told() {
     for stores in 0..5 {
@@ -145,7 +145,7 @@ fn loom_the_last_producer_dies_and_closes() {
             let (dying, ring, published) = dead.join().unwrap();
             assert!(is_closing(&segment), "the ring stays open");
             let (seen, ended) = read(&mut reader, 4);
-            // The producer may have died behind its stamp.
+            // The producer may have stored its stamp before it died.
             assert!(ended && (seen == published || published == 0), "another end: {seen}");
             std::mem::forget(dying);
             drop((reader, ring));
@@ -155,7 +155,7 @@ fn loom_the_last_producer_dies_and_closes() {
 
 /// A single producer dies after `stores` stores, in a ring that its death closes. A process
 /// recovers it, and dies after `recovered` stores. The next process repeats the recovery, while
-/// another one looks for the producer's place. The stage reads meanwhile.
+/// another process tries to take the producer's place. Meanwhile, the stage reads.
 fn a_single_producer_dies(stores: usize, recovered: usize, runs: &'static [usize]) {
     explore(12, Some(2), move || {
         let segment = Segment::produced(4, (1, OnDeath::Close), Wait::BusySpin);

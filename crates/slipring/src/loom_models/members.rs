@@ -21,7 +21,8 @@ const REMOVED: Caught = Caught::Message("a poll without waiting");
 const UNREAD: Caught = Caught::Message("the unread events are counted");
 const BEHIND: Caught = Caught::Message("a member is not told of an event");
 
-/// Makes a segment of a tap with this room behind the producer, and stages behind the tap.
+/// Makes a segment with a tap for `room` members behind the producer, and with a stage of each
+/// access in `behind` behind the tap.
 fn tapped(capacity: usize, room: usize, behind: &[Access], wait: Wait) -> Arc<Segment> {
     let stage = |name: &str, access, delivery, after: &[usize]| StageDeclaration {
         name: name.into(),
@@ -46,8 +47,8 @@ impl Segment {
         self.attach(number).subscribe(0, start).expect("a free seat")
     }
 
-    /// Settles every seat that the process `dead` left, as a process with the proof of the death
-    /// does.
+    /// Settles every seat that the process `dead` left, as if this process held the proof of the
+    /// death.
     fn settle_member(&self, by: u32, dead: u32) {
         let ring = self.attach(by);
         (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
@@ -75,7 +76,7 @@ fn assert_free(ring: &SegmentRing<u64>, seq: u64) {
 }
 
 /// A process joins beside a member, or reads and leaves if it `has_joined`, and dies after `stores`
-/// stores. Another process recovers it. The member that lives keeps its event meanwhile.
+/// stores. Another process recovers it. Meanwhile, the living member keeps its event.
 fn a_member_dies(has_joined: bool, stores: usize, least: usize) {
     explore(least, Some(2), move || {
         let segment = tapped(1, 2, &[], Wait::BusySpin);
@@ -128,8 +129,8 @@ fn loom_twin_members_counted() {
 }
 
 /// A member dies with an event that it has not read. The process that recovers it dies after
-/// `stores` stores, and another one goes on, or finds nothing left to do. A new member then takes
-/// the seat.
+/// `stores` stores. Another process completes the recovery, if anything is left to do, and a new
+/// member then takes the seat.
 fn a_recoverer_dies(stores: usize, least: usize) {
     explore(least, Some(2), move || {
         let segment = tapped(1, 1, &[], Wait::BusySpin);
@@ -238,7 +239,8 @@ fn loom_twin_dead_members_left() {
     caught(
         "members::loom_a_waiting_producer_removes_a_member",
         "dead-members-left",
-        // The producer, whose notice is zero, polls for ever.
+        // The producer checks for deaths between any two polls, so it polls for ever instead of
+        // sleeping.
         Caught::Message("exceeded maximum number of branches"),
     );
 }
@@ -275,8 +277,8 @@ fn loom_twin_dead_member_unnotified() {
     );
 }
 
-/// A stage behind the tap dies after `stores` stores, which may be an announcement. Its successor
-/// changes the event, while a process joins.
+/// A stage behind the tap dies after `stores` stores; the last store may be its announced position.
+/// Its successor changes the event, while a process joins the tap.
 fn a_passer_dies(stores: usize, least: usize) {
     explore(least, Some(3), move || {
         let segment = tapped(2, 1, &[Access::Write], Wait::BusySpin);

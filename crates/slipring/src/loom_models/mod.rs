@@ -84,8 +84,8 @@ mod wait;
 
 /// Name of the environment variable that holds the twin's name for a child process.
 const TWIN: &str = "SLIPRING_TWIN";
-/// Number of executions after which a twin counts as not caught. The search for the most hidden
-/// one takes about 190,000.
+/// Number of executions after which a twin counts as not caught. The twin that is hardest to catch
+/// takes about 190,000.
 const TWIN_EXECUTIONS: usize = 2_000_000;
 /// End of the line that a model prints about its executions once a minute.
 const SO_FAR: &str = " executions so far";
@@ -117,7 +117,8 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
     );
 }
 
-/// The time of the last line about a model's executions; the model's start before the first.
+/// Time of the last line about a model's executions. Before the first line, the time of the model's
+/// start.
 struct News(Mutex<Instant>);
 
 impl Default for News {
@@ -173,8 +174,8 @@ enum Caught {
     Message(&'static str),
 }
 
-/// Waits for the end of `child`, and returns its standard output and standard error. Passes its
-/// lines about executions on as they come, because they are this process's progress, too.
+/// Waits for the end of `child`, and returns its standard output and standard error. Passes on each
+/// line about executions at once, because it shows that this process makes progress, too.
 fn heard(mut child: Child) -> (ExitStatus, String, String) {
     let (out, err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
     let out = std::thread::spawn(move || read_to_string(out).expect("text"));
@@ -203,7 +204,7 @@ fn caught(model: &str, twin: &str, how: Caught) {
     let child = Command::new(std::env::current_exe().expect("the path of this program"))
         .args(["--exact", "--nocapture", "--test-threads=1", &format!("{here}::{model}")])
         .env(TWIN, twin)
-        // The limit is not a duration: a busy machine takes longer, and would catch fewer twins.
+        // The limit counts executions. A time limit would catch fewer twins on a busy machine.
         .env("LOOM_MAX_PERMUTATIONS", TWIN_EXECUTIONS.to_string())
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())

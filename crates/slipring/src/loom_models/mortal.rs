@@ -1,4 +1,5 @@
-//! Threads that end as a process dies: between two instructions, and without a drop of any handle.
+//! Threads that end in the way a process dies: between two instructions, and without dropping any
+//! handle.
 //!
 //! The library marks each store that another process may read by `may_die!`. A model gives a thread
 //! a number of such stores, and the thread ends right before the next one. Where it ends between

@@ -2,9 +2,9 @@
 //! `Control`, of its own; all of them have one board, which lies on the heap. A process dies as
 //! [`mortal`](super::mortal) says.
 //!
-//! The kernel orders all that a process did before its death before all that a process does that
-//! found the proof of the death. Therefore most models let one thread live twice: as the process
-//! that dies, and as its successor. The models have up to three threads, on rings of 1 to 4 slots.
+//! A process that has found the proof of a death sees everything that the dead process did: the
+//! kernel orders the two. Therefore, in most models, one thread lives twice: as the process that
+//! dies, and as its successor. The models have up to three threads, on rings of 1 to 4 slots.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Bytes {
         )
     }
 
-    /// Frees a byte: by the death of its holder, or at the end of a recovery.
+    /// Frees a participant's byte, because its holder has died or its recovery has ended.
     pub(super) fn unlock(&self, number: u32) {
         self.byte(number).store(FREE, Release);
     }
@@ -119,7 +119,8 @@ impl Segment {
         Segment::declared(declaration, wait)
     }
 
-    /// Makes a segment of one stage with producers whose deaths have an effect.
+    /// Makes a segment of one stage. `producers` has the number of producers and the effect of a
+    /// producer's death.
     pub(super) fn produced(
         capacity: usize,
         producers: (usize, OnDeath),
@@ -128,8 +129,8 @@ impl Segment {
         Segment::with(capacity, &[(Access::Read, &[], OnDeath::Wait)], producers, wait)
     }
 
-    /// Makes a segment with two producers, as [`Segment::shared`] does, and stages of any delivery
-    /// that read.
+    /// Makes a segment with two producers, as [`Segment::shared`] does, and with reading stages of
+    /// any delivery.
     pub(super) fn shared_among(
         capacity: usize,
         stages: &[(StageDelivery, &[usize])],
@@ -172,7 +173,8 @@ impl Segment {
         self.attach_with(number, UNTIMED * 2)
     }
 
-    /// Takes the seat of a party for `number`. Returns `None` if the seat has an owner.
+    /// Takes the first seat of a party for the participant `number`. Returns `None` if the seat has
+    /// an owner.
     fn seated(&self, number: u32, party: usize) -> Option<SegmentRing<u64>> {
         let ring = self.attach(number);
         ring.seat(ring.seats_of(party).start).take(number).is_ok().then_some(ring)
@@ -217,7 +219,7 @@ impl Segment {
         Some(unsafe { ring.shared_producer(seat) })
     }
 
-    /// Recovers a dead participant, as a process that waits. Returns `false` if another process
+    /// Recovers a dead participant, as a waiting process does. Returns `false` if another process
     /// recovers it, or has recovered it.
     pub(super) fn recover(&self, by: u32, dead: u32) -> bool {
         self.recover_as(&self.attach(by), dead)
@@ -259,14 +261,14 @@ struct Seen {
     next: usize,
     /// The position before which the stage has released all events.
     released: usize,
-    /// Positions that an earlier process of the stage may have been lent.
+    /// Positions that the present process's handle announces as redelivered.
     again: Range<usize>,
     /// Number of positions that earlier processes of the stage were lent.
     touched: usize,
 }
 
 impl Seen {
-    /// Begins the life of another process of the stage.
+    /// Notes that another process, with the handle `reader`, has taken the stage's place.
     fn follow(&mut self, reader: &SegmentReader<u64>) {
         let again = reader.redelivered();
         self.again = again.first_seq() as usize..again.end_seq() as usize;
@@ -319,8 +321,9 @@ pub(super) fn publish_runs(
     published
 }
 
-/// A stage dies after `stores` stores, while the producer publishes `runs`, and laps where it can.
-/// Its successor goes on. The first process asks for two events and releases one, and so on.
+/// A stage dies after `stores` stores, and its successor continues. Until its death, the first
+/// process asks for two events and releases one, twice. Meanwhile, the producer publishes `runs`,
+/// and begins new laps as soon as it has room.
 fn a_stage_dies(stores: usize, capacity: usize, runs: &'static [usize], least: usize) {
     explore_unfenced(least, None, move || {
         let segment = Segment::unfenced(capacity, &[(Access::Read, &[])]);
@@ -383,8 +386,8 @@ fn loom_twin_held_late() {
     caught("processes::loom_a_stage_dies_in_a_small_ring", "held-late", HALF_WRITTEN);
 }
 
-/// A stage dies twice, and the second process was lent less than the first. The third one still
-/// announces the events that the first one was lent.
+/// A stage dies twice, and its second process was lent fewer events than its first. The third
+/// process still announces the events that the first process was lent.
 #[test]
 fn loom_a_stage_dies_again() {
     explore_unfenced(1, None, || {
@@ -409,8 +412,9 @@ fn loom_twin_held_back() {
     caught("processes::loom_a_stage_dies_again", "held-back", HALF_WRITTEN);
 }
 
-/// A producer dies after `stores` stores, while the stages read and release, also inside of a run.
-/// Its successor goes on, and publishes `after`. `stages` says how many stages follow each other.
+/// A producer publishes `before`, and dies after `stores` stores. Its successor publishes `after`.
+/// Meanwhile, the stages, of which there are `stages` in a row, read and release events, also
+/// inside of a run.
 fn a_producer_dies(
     stores: usize,
     (capacity, stages): (usize, usize),
@@ -470,7 +474,7 @@ fn loom_twin_boundary_late_of_a_producer() {
     caught("processes::loom_a_producer_dies_in_a_small_ring", "boundary-late", ELSEWHERE);
 }
 
-/// The stage releases a part of the run that the producer leaves.
+/// The stage releases only a part of the run that the dying producer has published.
 #[test]
 fn loom_a_producer_dies_behind_a_run() {
     for (stores, least) in [(0, 40), (1, 18_000)] {

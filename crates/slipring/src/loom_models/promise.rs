@@ -4,8 +4,8 @@
 //! The models watch the value, the sleeper, and the allocation: freeing it must come after each use
 //! of it (`promise::handover::I4`). They also fail if the allocation is never freed.
 //!
-//! In the model checker an unparked thread sees all that the waking thread did. So a thread that
-//! sleeps hides missing edges, and the models of data edges poll.
+//! In loom, an unparked thread sees everything that the waking thread did. A sleeping thread would
+//! hide missing edges, so the threads of the data-edge models poll instead.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -159,7 +159,7 @@ fn loom_a_waiter_leaves() {
             let fulfils = thread::spawn(move || promise.fulfil(handed).is_ok());
             drop(awaited);
             fulfils.join().unwrap();
-            // Each value is dropped once: by the half that the value was with.
+            // Each value is dropped once, by the half that held it.
             assert_eq!(Arc::strong_count(&value), 1);
         });
     }

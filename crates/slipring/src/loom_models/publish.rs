@@ -310,8 +310,8 @@ fn loom_twin_alone_in_company_of_a_close() {
 fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
-        // A `graph::Ring` would count as a claimant. The model has none, and therefore counts one
-        // claimant more.
+        // The model has no `graph::Ring`, which would count as a claimant, so it adds one claimant
+        // itself.
         ring.control.membership.add_claimant();
         let (one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let going = thread::spawn(move || drop(one));

@@ -1,8 +1,8 @@
 //! Models of tasks that wait in a queue that processes share, and of the thread that sleeps for
 //! them. The model's futex has no limit, so a lost wake-up is a deadlock.
 //!
-//! Each model ends with the end of the ring, which stops the thread. In a model, the thread sleeps
-//! in the queue also while no task is armed.
+//! Each model ends with the end of the ring, which stops the thread. Unlike outside a model, the
+//! thread also sleeps in the queue while no task is armed.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
@@ -73,8 +73,8 @@ impl Site {
     }
 }
 
-/// Shows that a notification of another process wakes a task. With `thread_is_there`, a task that
-/// goes away was armed before, so that the thread may sleep in the queue when the task comes.
+/// Shows that a notification of another process wakes a task. With `thread_is_there`, an earlier
+/// task has armed and gone, so the thread may already sleep in the queue when this task comes.
 fn a_task_of_a_shared_queue(preemptions: Option<usize>, thread_is_there: bool) {
     explore(10, preemptions, move || {
         let site = Site::new();

@@ -64,7 +64,8 @@ fn take_over(segment: &Segment, number: u32, stores: usize) -> Option<SegmentWri
                 ring.seat(0).bury(owner);
                 whole = true;
             });
-            // A recovery that ends and a recoverer that dies both free the byte.
+            // The byte becomes free in both cases: when the recovery ends, and when the recoverer
+            // dies.
             segment.bytes.unlock(owner);
             if !whole {
                 return None;
@@ -203,8 +204,8 @@ fn loom_a_producer_learns_of_a_death() {
     }
 }
 
-/// The stage for which the producer waits leaves, and another process takes its seat. The producer
-/// does not take the process that left for dead.
+/// The process of the stage that the producer waits for leaves, and another process takes its seat.
+/// The producer does not conclude that the leaving process is dead.
 #[test]
 fn loom_a_process_that_leaves_is_not_dead() {
     explore(400, Some(3), || {

@@ -22,7 +22,7 @@ const HALF_SEEN: Caught = Caught::Message("a stage behind sees half an event");
 const PARTS: [u64; 2] = [1 << 32, 1 << 33];
 const WHOLE: u64 = PARTS[0] | PARTS[1];
 
-/// Returns an event of a shard that says its position, too.
+/// Returns an event that belongs to `shard` and contains its position `seq`.
 fn event_of(shard: u32, seq: u64) -> u64 {
     let of = |event: &u64| shard_of_bytes(&event.to_ne_bytes(), 2) == shard;
     (0..).map(|n| n << 8 | seq).find(of).expect("an event of each shard")
@@ -49,8 +49,8 @@ fn shard(segment: &Segment, number: u32, shard: usize) -> SegmentShardWriter<u64
     unsafe { ring.shard_writer(0, shard) }
 }
 
-/// Changes and releases the shard's available events one by one. Each must be untouched, unless the
-/// handle and its batch announce the event. Returns the number of events.
+/// Changes and releases the shard's available events one by one. Each event must be untouched,
+/// unless the handle and its batch announce it as redelivered. Returns the number of events.
 fn change(shard: &mut SegmentShardWriter<u64>) -> usize {
     let suspects = shard.suspects();
     let Some(mut batch) = available(shard.try_batch(2)) else { return 0 };
@@ -93,7 +93,7 @@ fn publish(tx: &mut SegmentProducer<u64>, events: &[u64]) -> usize {
     published
 }
 
-/// The first shard dies after `stores` stores. `shards` has the shard of each event.
+/// The first shard dies after `stores` stores. `shards` lists the shard of each event.
 fn a_shard_dies(stores: usize, shards: [u32; 3], least: usize) {
     explore_unfenced(least, Some(3), move || {
         let events = [0, 1, 2].map(|seq| event_of(shards[seq], seq as u64));
@@ -128,7 +128,8 @@ fn a_shard_dies(stores: usize, shards: [u32; 3], least: usize) {
     });
 }
 
-/// The stores of a change of one event: the lent events, the parts, a boundary and a frontier.
+/// Number of stores by which a shard changes one event: one for the lent events, one for each part,
+/// and one each for the boundary and the frontier.
 const STORES: usize = 1 + PARTS.len() + 2;
 
 #[test]

@@ -18,8 +18,8 @@ const UNANNOUNCED: Caught = Caught::Message("a half-written event is not announc
 const PARTS: [u64; 2] = [1 << 32, 1 << 33];
 const WHOLE: u64 = PARTS[0] | PARTS[1];
 
-/// Changes and releases up to two events one by one. Each must be untouched, unless the handle and
-/// its batch announce the event.
+/// Changes and releases up to two events one by one. Each event must be untouched, unless the
+/// handle and its batch announce it as redelivered.
 fn change(writer: &mut SegmentWriter<u64>) {
     let suspects = writer.suspects();
     let Some(mut batch) = available(writer.try_batch(2)) else { return };
@@ -84,8 +84,8 @@ fn a_writer_dies(stores: usize, passes: bool, least: usize) {
     });
 }
 
-/// The stores of a change of two events: the lent events, the parts, and a boundary and a frontier
-/// for each release.
+/// Number of stores by which a writer changes two events: one for the lent events, one for each
+/// part of each event, and two for each release (boundary and frontier).
 const STORES: usize = 1 + 2 * PARTS.len() + 2 * 2;
 
 #[test]

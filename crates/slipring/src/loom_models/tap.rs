@@ -4,9 +4,9 @@
 //!
 //! loom lets any two `SeqCst` fences synchronise, which C++20 does not promise. A fence between a
 //! thread's access to an event and its releasing store could hide that the store is too weak. So in
-//! the models of data edges, the releasing thread issues no fence after its access: all threads
-//! poll instead of sleeping, so that a release notifies no queue, and it never checks a tap's
-//! members.
+//! the models of data edges, the releasing thread issues no fence after its access: it never checks
+//! a tap's members, and its release notifies no queue, because all threads poll instead of
+//! sleeping.
 
 use loom::thread;
 
@@ -70,8 +70,8 @@ fn see(reader: &mut Subscription<u64>) {
 
 // Models of several parties behind one tap, and of one party behind several taps.
 
-/// Two producers behind a tap announce their positions in one shared word. Each stores its position
-/// there only if the word holds an earlier one.
+/// Two producers behind a tap announce their positions in one shared word. Each producer stores its
+/// position in that word only if the word holds an earlier one.
 #[test]
 fn loom_two_producers_pass_a_tap() {
     explore(4_000, Some(2), || {

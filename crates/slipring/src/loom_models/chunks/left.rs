@@ -66,8 +66,8 @@ fn loom_a_recovery_is_repeated_late() {
     });
 }
 
-/// A late recovery, step by step: the new owner has stored its bound, and has not swapped the cell
-/// yet.
+/// Runs a late recovery after each store of the new owner: also when the new owner has stored its
+/// bound, and has not swapped the cell yet.
 #[test]
 fn loom_a_late_recovery_leaves_the_new_owner_alone() {
     for stores in 0..TAKE + 2 {
@@ -175,7 +175,7 @@ fn loom_a_worker_leaves_its_chunk() {
     }
 }
 
-/// A worker leaves its chunk. Another one sleeps, wakes, and handles the chunk.
+/// A worker leaves its chunk. Another worker sleeps, wakes, and handles the chunk.
 #[test]
 fn loom_a_left_chunk_wakes_a_worker() {
     explore(2000, Some(3), || {
