@@ -102,8 +102,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`RawProducer::next`], and [`ClaimError::Length`] if `len` is 0 or exceeds the
-    /// ring's capacity.
+    /// The call returns the errors of [`RawProducer::next`], and [`ClaimError::Length`] if `len` is
+    /// 0 or exceeds the ring's capacity.
     pub fn next_n(&mut self, len: usize) -> Result<u64, ClaimError> {
         if !self.open.is_empty() {
             return Err(ClaimError::Held { first: self.open.first_seq(), len: self.open.len() });
@@ -304,7 +304,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// Example: [`RawProducer`].
     ///
     /// # Errors
-    /// The errors of [`RawConsumer::next`], and [`BatchError::Unavailable`] if `max` is 0.
+    /// The call returns the errors of [`RawConsumer::next`], and [`BatchError::Unavailable`] if
+    /// `max` is 0.
     pub fn available(&mut self, max: usize) -> Result<SeqRange, BatchError> {
         self.left = 0;
         let len = self.consumer.available(max)?;

@@ -78,7 +78,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`Consumer::batch`].
+    /// The call returns the errors of [`Consumer::batch`].
     pub fn batch_async(&mut self, max: usize) -> BatchAsync<'_, E, A, C, L> {
         BatchAsync { consumer: Some(self), max }
     }
@@ -94,7 +94,7 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// Example: [`Consumer::batch_async`].
     ///
     /// # Errors
-    /// As [`Producer::publish`].
+    /// The call returns the errors of [`Producer::publish`].
     pub fn publish_async<F: FnOnce(&mut E)>(&mut self, fill: F) -> PublishAsync<'_, E, F, L, S> {
         PublishAsync { producer: self, fill: Some(fill) }
     }
@@ -123,7 +123,7 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// As [`Producer::publish`].
+    /// The call returns the errors of [`Producer::publish`].
     pub fn ask_async<T, F: FnOnce(&mut E, Promise<T>)>(
         &mut self,
         fill: F,
@@ -153,7 +153,7 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// As [`Producer::claim_n`].
+    /// The call returns the errors of [`Producer::claim_n`].
     pub fn claim_n_async(&mut self, len: usize) -> ClaimAsync<'_, E, L, S> {
         ClaimAsync { producer: Some(self), len }
     }

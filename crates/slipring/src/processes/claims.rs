@@ -9,8 +9,8 @@
 //! given up.
 //!
 //! A producer that claims again, and has seen no other claim since its own, has nothing to record,
-//! because its own claim has ended. It stores its intent and swaps the claim word, which costs what
-//! a claim costs within one process, and two stores.
+//! because its own claim has ended. It stores its intent and swaps the claim word, which costs two
+//! stores more than a claim within one process.
 //!
 //! Invariants
 //! - I1: a producer stores its intent before the claim word names it, and its next intent only
@@ -39,8 +39,8 @@ use crate::ring::spec::Delivery;
 use crate::ring::stamp;
 use crate::ring::words::{PoolWord, SeatedClaim, ahead};
 
-/// Returns a boundary: all positions before it are published, and it is never behind a position
-/// that another party has released.
+/// Returns a boundary, which is a position such that all positions before it are published, and no
+/// party has released an event at or after it.
 pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     let control = &core.control;
     let plan = &control.plan;
@@ -68,10 +68,9 @@ pub(crate) struct ProducerSeat<'a> {
     pub(crate) words: &'a Seat,
 }
 
-/// Returns whether `claim`, of the producers' seat `number`, is neither published nor given up,
-/// judged by the claim word `last` and by `stamp`, the stamp of the claim's head, which the caller
-/// loaded after `last`. The ring has `1 << shift` slots. The result is also `false` if the producer
-/// has not won the claim.
+/// Returns whether the producer with the seat `number` has made `claim`, and has neither published
+/// it nor given it up. The answer follows from the claim word `last`, and from `stamp`, the stamp
+/// of the claim's head, which the caller loaded after `last`. The ring has `1 << shift` slots.
 pub(crate) fn is_open(
     last: SeatedClaim,
     stamp: u64,
@@ -84,16 +83,17 @@ pub(crate) fn is_open(
         || twin!("last-claim-ignored": is_last() => false)
 }
 
-/// Records the claim of another producer, unless that claim has ended (I2). The claim word `last`
-/// names the producer's seat, and the claim ends at `end`.
+/// Records the last claim, which another producer made, unless that claim has ended (I2). The claim
+/// word `last` names this producer's seat, and the claim ends at `end`.
 #[inline]
 pub(crate) fn record<E, L: Layout>(core: &Core<E, L>, last: SeatedClaim, end: u64) {
     let (control, slots, number) = (&core.control, &core.slots, last.seat());
     let seats = control.seats_of(control.plan.producer_party());
     let Some(seat) = seats.get(number as usize) else { return }; // a damaged word
-    // The begin of the intent is loaded before its end. If the producer has stored its next intent
-    // meanwhile, its claim has ended. Then the loaded end differs from `end`, or begin and end
-    // together are no claim (I1).
+    // `intent` loads the begin before the end. If the producer stores its next intent meanwhile,
+    // the claim that ends at `end` has ended, and the loaded words show this: the next intent
+    // begins at `end` or later, so the loaded end is not `end`, or the loaded begin is not before
+    // it (I1).
     let (lo, hi) = seat.intent();
     let is_claim = hi == end && (1..=core.capacity()).contains(&hi.wrapping_sub(lo));
     if !twin!("unrecorded": is_claim => false) {
@@ -111,14 +111,14 @@ pub(crate) fn record<E, L: Layout>(core: &Core<E, L>, last: SeatedClaim, end: u6
 /// word has such a position.
 #[cold]
 pub(crate) fn is_out_of_reach<E, L: Layout>(core: &Core<E, L>, seq: u64) -> bool {
-    // A boundary of a first stage is at or beyond what the gating stages have released.
+    // A first stage's boundary is never behind the positions that the gating stages have released.
     ahead(seq, boundary(core)) > core.capacity() as i64
 }
 
 /// Returns whether producers have passed over `at`, a position at which a party waits and at which
-/// a run may begin. That happens only in a damaged segment: each position before the claim word's
-/// position was claimed, so its slot has a stamp of its lap, or the intent of a producer contains
-/// it.
+/// a run may begin. That happens only in a damaged segment. In a sound one, each position before
+/// the claim word's position was claimed, so the position's slot has a stamp of its lap, or the
+/// intent of a producer contains the position.
 #[cold]
 pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
     let (control, slots) = (&core.control, &core.slots);
@@ -140,8 +140,9 @@ pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
 const FETCH_AHEAD: u64 = 128;
 
 /// Fetches the cache line of a slot that the caller will claim soon, unless another producer claims
-/// it first. The last stage has just read the slots, so a publication waits for the line to come
-/// from that stage's core, and the next swap of the claim word waits for the publication's stores.
+/// it first. The line is in the cache of the last stage's core, which has just read the slots.
+/// Without the fetch, the publication would wait for the line, and the next swap of the claim word
+/// would wait for the publication's stores.
 #[inline(always)]
 pub(crate) fn prefetch<E, L: Layout>(core: &Core<E, L>, claimed: u64) {
     let slots = (FETCH_AHEAD >> core.slots.stride().max(1).ilog2()).max(1);

@@ -12,10 +12,10 @@
 //!   open claims at most one more lap.
 //! - I2: the last producer that leaves closes. A producer stays from the time when it owns its seat
 //!   until it stores that it leaves (`edge::last_out`).
-//! - I3: a handle checks for the end only at a position at which a run may begin. Such positions
-//!   are the position of a handle that reads stamps at the end of a run, the sentinel, and a pool's
-//!   claim word when no events are left in its run. So the handle has passed all claims before the
-//!   end.
+//! - I3: a handle checks for the end only at a position where a run may begin: at the end of a run,
+//!   if the handle reads stamps; at the sentinel; or at a pool's claim word, if no events are left
+//!   in its run. There the handle has passed every claim before its position. So if the producers'
+//!   claim word is closed and has the same position, the stream ends there.
 
 use crate::base::sync::twin;
 use crate::ring::control::Control;

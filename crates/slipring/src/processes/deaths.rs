@@ -1,5 +1,5 @@
-//! The other processes of a segment, as one process knows them, and when it checks whether they
-//! live.
+//! One process's view of the other processes of a segment, and the schedule by which the process
+//! checks whether they live.
 //!
 //! A waiting party checks once per *notice* whether the party that it waits for has died. The
 //! declaration of the segment states the notice, which is the longest time between two checks, and
@@ -33,7 +33,7 @@ pub trait Proof: Send + Sync {
     /// left, or is being recovered by another process, or if the proof is not available.
     fn recover(&self, number: u32, settle: &mut dyn FnMut()) -> bool;
 
-    /// Returns the process id of a participant, for messages; 0: the id is not known.
+    /// Returns the process id of a participant, for messages, or 0 if the id is not known.
     fn pid(&self, number: u32) -> u32;
 
     /// Returns the error that waiting calls must return because the segment's name is lost, if it
@@ -52,18 +52,18 @@ pub trait Proof: Send + Sync {
 /// The effect of a process's death on the parties that wait for its stage or producer.
 ///
 /// - A pool counts as dead once no worker lives and at least one worker has died. While another
-///   worker lives, that worker finishes the events of the dead one, and the parties that wait for
-///   the pool go on waiting.
+///   worker lives, that worker finishes the dead worker's events, and the parties that wait for the
+///   pool continue to wait.
 /// - Several producers count as dead by the same rule. While another producer lives, the dead
-///   producer's claim is given up, and the stages go on with the events of the living producers.
+///   producer's claim is given up, and the stages continue with the events of the living producers.
 /// - Shards do not replace each other, so a dead shard has the effect as soon as other parties wait
 ///   for it.
 ///
 /// A party whose last handle has left does not count as dead, even if other handles of the party
 /// died before.
 ///
-/// The death of a tap's reader has no such effect: the parties that wait for the reader remove it
-/// and go on.
+/// The death of a tap's reader has none of these effects: the parties that wait for the reader
+/// remove it and continue.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -102,14 +102,14 @@ pub(crate) struct Death {
     /// Whether no process has settled yet what the dead process left. Waiting calls report such a
     /// death before other deaths.
     is_unsettled: bool,
-    /// The process id; 0: the id is not known.
+    /// The process id, or 0 if the id is not known.
     pub(crate) pid: u32,
 }
 
 /// The world of a segment's ring, as one process sees it: the way in which the process learns of
 /// deaths, and the threads that sleep on behalf of the process's tasks.
 pub struct Processes {
-    /// For each party, the effect of the death of a process that has a place of the party.
+    /// For each party, the effect if a process of the party dies.
     pub(crate) on_death: Box<[OnDeath]>,
     /// Longest time between two checks for deaths.
     pub(crate) notice: Duration,
@@ -119,7 +119,7 @@ pub struct Processes {
     pub(crate) reactors: Reactors,
 }
 
-/// The errors that the next calls of waiting tasks return, by the numbers of the tasks. If a handle
+/// The errors that the next calls of waiting tasks return, each with its task's number. If a handle
 /// is dropped before its next call, its error stays until the ring is freed.
 #[derive(Default)]
 pub(crate) struct NotedDeaths {
@@ -170,8 +170,8 @@ const MOST_SKIPPED: u8 = 15;
 /// - After any other reading, the handle skips none. So a call that follows a pause reads the
 ///   clock.
 ///
-/// In a loop of equally long rounds, the skipped calls together take less than a tick. A loop that
-/// begins to pause may skip some calls once more.
+/// In a loop of equally long rounds, the calls that the handle skips in a row take less than a
+/// tick. If a loop begins to pause, it may still skip some calls once.
 ///
 /// The clock is the coarse one ([`system::coarse_nanos`]), whose ticks last 1 to 10 ms. So a check
 /// may be late by one tick, and a notice that is shorter than a tick acts as a notice of one tick.
@@ -185,8 +185,8 @@ pub struct DeathChecks {
     is_untold: bool,
     /// Time of the last reading, in nanoseconds of the coarse clock.
     read: u64,
-    /// Time of the last check, in nanoseconds of the coarse clock; 0: the handle has not checked
-    /// yet.
+    /// Time of the last check, in nanoseconds of the coarse clock, or 0 if the handle has not
+    /// checked yet.
     checked: u64,
 }
 
@@ -230,15 +230,16 @@ impl DeathChecks {
 
 impl Processes {
     /// Returns the death of a seat's owner. If the seat has no owner now, returns the death of its
-    /// last owner. `None`: the owner lives, or the last owner has left, or another handle of the
-    /// party lived when the last owner was recovered (`seat::I4`).
+    /// last owner. Returns `None` if the owner lives, if the last owner has left, or if another
+    /// handle of the party lived when the last owner was recovered (`seat::I4`).
     pub(crate) fn death_of(&self, seat: &Seat) -> Option<Death> {
         let Some(owner) = seat.owner() else {
             return seat.last_death().map(|pid| Death { is_unsettled: false, pid });
         };
         let is_dead = self.proof.is_dead(owner);
         let pid = self.proof.pid(owner);
-        // If the seat has another owner by now, that owner took the place of the dead one.
+        // If the seat has another owner by now, that owner has taken the dead process's place, so
+        // the death holds up no party.
         let still = twin!("owner-unchecked": seat.owner() == Some(owner) => true);
         (is_dead && still).then_some(Death { is_unsettled: true, pid })
     }
@@ -301,7 +302,7 @@ mod tests {
     fn a_tight_loop_checks_once_a_notice_and_reads_the_clock_seldom() {
         let (mut calls, mut due) = (Loop::default(), Vec::new());
         let start = 1_000_000_000;
-        // A call each 50 ns, for 200 ms.
+        // Makes a call every 50 ns, for 200 ms.
         (0..4_000_000).for_each(|n| {
             if calls.call(start + n * 50) {
                 due.push(n * 50);

@@ -150,8 +150,9 @@ impl<E, L: Layout> Producer<E, L, Apart> {
             let claim = self.next..self.next.wrapping_add(len);
             if claims::claim(&self.core.control, self.own_seat(), own, claim) {
                 let seq = self.won(len);
-                // The line is fetched only on this path. While other producers claim, the fetch
-                // would take the line away from them.
+                // The handle fetches the line of a later slot only on this path, where no other
+                // producer has claimed since this handle's last claim. While other producers claim,
+                // the fetch would take the line away from them.
                 claims::prefetch(&self.core, self.next);
                 return Ok(seq);
             }
@@ -225,7 +226,8 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         }
     }
 
-    /// Called after the positions were published.
+    /// Called after the positions `[seq, seq + len)` were published. If these were only the front
+    /// of the claim, shortens the seat's intent to the rest.
     #[inline(always)]
     fn end_front(&mut self, seq: u64, len: u64) {
         let end = seq.wrapping_add(len);

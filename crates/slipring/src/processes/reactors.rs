@@ -93,7 +93,8 @@ impl Reactors {
 
 #[cfg(test)]
 thread_local! {
-    /// Whether the system refuses the threads that this thread starts.
+    /// Set by a test: whether `start` fails on this thread, as if the system refused the new
+    /// thread.
     pub(crate) static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -113,8 +114,8 @@ pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn SleptFor>, index: usize) {
     let mut lingers_until = None;
     let mut next_check = None;
     loop {
-        // In a model, the thread lingers for ever, because that is the harder case: waking an idle
-        // thread needs less care from a task.
+        // In a model, the thread always lingers, because a lingering thread is harder to wake
+        // correctly than an idle one.
         let lingers =
             cfg!(slipring_loom) || lingers_until.is_some_and(|until| Instant::now() < until);
         if !reactor.enter(lingers) {
@@ -148,8 +149,8 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Sleeps once, and checks for deaths if a check is due. Returns the tasks to wake, and the notice.
-/// `None`: the ring has gone.
+/// Sleeps once, and checks for deaths if a check is due. Returns the tasks to wake, and the notice,
+/// or `None` if the ring is gone.
 fn turn(
     reactor: &Reactor,
     ring: &Weak<dyn SleptFor>,

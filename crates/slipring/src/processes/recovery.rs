@@ -1,8 +1,8 @@
 //! Recovery: how a process settles what a dead process left, and how a new process finds the
-//! position at which it goes on.
+//! position at which it continues.
 //!
 //! To *settle* is to bring the words that the dead process left half-changed into a state from
-//! which the living processes can go on, and to free the seats of the dead process.
+//! which the living processes can continue, and to free the dead process's seats.
 //!
 //! Invariants
 //! - I1: the boundary of a first stage lies at the end of a run, its slot is not used for a later
@@ -129,14 +129,14 @@ fn close_behind<E, L: Layout>(core: &Core<E, L>) {
     }
 }
 
-/// Returns the end of a run such that a single producer has published all positions before it (I1).
+/// Returns the end of a run before which a single producer has published all positions (I1).
 pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     let control = &core.control;
     if control.plan.cursor {
         return control.positions.cursor();
     }
-    // A first stage that is no tap exists, because the stages form no circle, and the producer
-    // stores a cursor for a tap.
+    // At least one first stage exists, because the stages form no circle. None of the first stages
+    // is a tap, because the producer of a ring with such a tap stores a cursor.
     let stages = &control.plan.stages;
     let first_stage = stages.iter().position(|stage| stage.after.is_empty()).unwrap_or(0);
     if matches!(stages[first_stage].delivery, Delivery::Pool { .. }) {
@@ -147,7 +147,8 @@ pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     twin!("walk-from-released": boundary => control.positions.position(&control.plan, first_stage))
 }
 
-/// Settles what a dead member of a tap left, so that the parties that waited for the member go on.
+/// Settles what a dead member of a tap left, so that the parties that waited for the member can
+/// continue.
 fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, number: usize, dead: u32) {
     let Control { plan, positions, .. } = &core.control;
     let stage = &plan.stages[tap];
@@ -170,7 +171,7 @@ struct DeadMember {
     /// Number of the member's seat among the tap's seats.
     number: usize,
     participant: u32,
-    /// Number of events that the member has not read; `None`: it holds no event.
+    /// Number of events that the member has not read, or `None` if it holds no event.
     unread: Option<u64>,
 }
 
@@ -194,7 +195,7 @@ fn unseat_member(control: &Control, stage: &Stage, member: &DeadMember) {
 }
 
 /// Settles what a dead worker left on a seat of a pool. Returns whether the worker left a chunk
-/// (`processes::worker::I3`). If it did not, the seat's bound is idle afterwards.
+/// (`processes::worker::I3`). If the worker left no chunk, the seat's bound is idle afterwards.
 fn settle_worker<E, L: Layout>(core: &Core<E, L>, pool: usize, number: usize, seat: &Seat) -> bool {
     let control = &core.control;
     let stage = &control.plan.stages[pool];

@@ -49,8 +49,9 @@ impl Seat {
         true
     }
 
-    /// Forgets that the last owner died, if the seat is free since then. The caller has joined the
-    /// seat's party on another seat, so other parties no longer wait because of this death (I4).
+    /// Forgets that the last owner died, if the seat has been free since then. The caller has
+    /// joined the seat's party on another seat, so other parties no longer wait because of this
+    /// death (I4).
     pub(crate) fn forget_death(&self) {
         let owner = self.owner.load(Relaxed);
         if owner & PARTICIPANT == 0 && self.last_death().is_some() {
@@ -87,7 +88,8 @@ impl Seat {
     fn count_death(&self, owner: u64) {
         let deaths = self.deaths.load(Relaxed);
         if twin!("generation-uncompared": deaths >> 32 != owner >> 32 => true) {
-            // One store per generation, so that a repeated recovery counts the death once.
+            // The count and the generation change in one store, so that a repeated recovery does
+            // not count the death again.
             let count = (deaths as u32).wrapping_add(1);
             may_die!();
             self.deaths.store(owner & !PARTICIPANT | u64::from(count), Relaxed);
@@ -95,7 +97,7 @@ impl Seat {
     }
 }
 
-/// Stages: the words from which a successor begins.
+/// The words of a stage's seat, from which a successor begins.
 impl Seat {
     /// Returns the position before which the stage was lent all events.
     pub fn held(&self) -> u64 {
@@ -168,8 +170,8 @@ impl Seat {
 
 /// Members of taps.
 impl Seat {
-    /// Returns the number of events that the last member had not read when it was found dead; 0:
-    /// the seat's current or last member has not died.
+    /// Returns the number of events that the last member had not read when it was found dead, or 0
+    /// if the seat's current or last member has not died.
     pub fn unread(&self) -> u64 {
         self.unread.load(Relaxed)
     }
@@ -181,8 +183,8 @@ impl Seat {
     }
 }
 
-/// Producers, if there are several. See [`claims`](crate::processes::claims) and
-/// [`closing`](crate::processes::closing).
+/// The words of a producer's seat, in a ring with several producers. See
+/// [`claims`](crate::processes::claims) and [`closing`](crate::processes::closing).
 impl Seat {
     /// Stores that the owner is about to claim `[seq, end)`.
     #[inline(always)]
@@ -230,8 +232,7 @@ impl Seat {
         owner & PARTICIPANT != 0 && edge::last_out::see(&self.state) == owner
     }
 
-    /// Returns whether a producer owns the seat that has not begun to leave, and was not found
-    /// dead.
+    /// Returns whether the seat has an owner that has neither begun to leave nor been found dead.
     pub(crate) fn is_staying(&self) -> bool {
         let owner = edge::seated::see(&self.owner);
         let is_found = || self.found_dead.load(Relaxed) >> 32 == owner >> 32; // SYNC[last-out]

@@ -1,4 +1,4 @@
-//! A handle of a segment that goes on where another process's handle stopped: its role, the
+//! A handle of a segment that continues where another process's handle stopped: its role, the
 //! position at which it begins, and the events that it passes over.
 //!
 //! Invariants
@@ -171,7 +171,7 @@ pub(crate) fn pass_over<E, L: Layout>(
 ) -> Result<u64, WaitError> {
     let mut passed = 0;
     let left = |next: u64| ahead(end, next).max(0) as u64;
-    // If the handle found damage when it was created, it has no such events.
+    // If the handle found damage when it was created, it has no events to pass over.
     position.check()?;
     while left(position.next()) > 0 {
         position.check()?;
@@ -179,8 +179,9 @@ pub(crate) fn pass_over<E, L: Layout>(
         // A poll of a shard also passes over the events of other shards.
         let len = found.min(left(position.next()));
         if found == 0 && left(position.next()) > 0 {
-            // The events were available to the previous process, so they still are. A handle that
-            // has passed over some of them without a release is of no use.
+            // The events were available to the previous process, so they still are, unless the
+            // segment is damaged. A handle that has passed over only some of them, and has not
+            // released them, cannot continue.
             position.find_damage();
             return Err(position.ended().unwrap_or(WaitError::Damaged));
         }
@@ -192,7 +193,7 @@ pub(crate) fn pass_over<E, L: Layout>(
     }
     if passed != 0 {
         // The events are counted before they are released. If this process dies in between, the
-        // events may be counted twice, but never not at all.
+        // events may be counted twice, but each is counted at least once.
         position.state_mut().counts.skipped += passed;
         position.flush();
         position.release();

@@ -2,7 +2,7 @@
 //!
 //! [`Processes`] says which participants are dead. The methods of this module know the graph. They
 //! decide which deaths hold a waiter up, which waiting calls return [`WaitError::PeerDead`], and
-//! what must be settled so that the living processes go on. The module
+//! what must be settled so that the living processes can continue. The module
 //! [`recovery`](crate::processes::recovery) settles what the dead left in a ring.
 
 use std::time::Duration;
@@ -86,7 +86,8 @@ impl World for Processes {
     ) -> Option<WaitError> {
         let waiter = Waiter::at(place);
         let noted = task.taken().and_then(|task| self.noted.take(task));
-        // Another process may have taken the place of the dead one since the error was noted.
+        // Since the error was noted, another process may have taken the dead process's place. Then
+        // the error is dropped.
         let passed = |told: &WaitError| {
             matches!(told, WaitError::PeerDead(_))
                 && self.holds_up_dead(ring.control, &waiter).is_none()
@@ -147,8 +148,9 @@ impl World for Processes {
         closing::is_end(control, at)
     }
 
-    /// Settles what dead producers left, so that the stages and the other producers go on. Does so
-    /// in a ring with several producers, and in a ring that closes when its producer dies.
+    /// Settles what dead producers left, so that the stages and the other producers can continue.
+    /// Does nothing in a ring with a single producer, unless the ring closes when that producer
+    /// dies.
     fn settle_dead_producers(&self, Watched { control, ring, .. }: Watched<'_>) {
         if control.plan.many_producers || self.closes_at_death(control) {
             self.settle_dead(control, control.plan.producer_party(), ring);
@@ -174,7 +176,7 @@ impl Processes {
     pub(crate) fn watch_for_request(&self, ring: Watched<'_>, seq: u64) -> Option<WaitError> {
         let place = Place { party: ring.control.plan.producer_party(), at: seq };
         let death = self.watch(ring, &Waiter::at(place))?;
-        // A dead process that has passed the request does not hold it up.
+        // A dead process that has passed the request does not delay the answer.
         match &death {
             WaitError::PeerDead(dead) if ahead(dead.seq, seq) > 0 => None,
             _ => Some(death),
@@ -205,9 +207,10 @@ impl Processes {
     }
 
     /// Returns the death of a participant that has a place of `party`, as [`Processes::death_of`]
-    /// does, and the number of its shard, if the party is sharded. `None`: no participant of the
-    /// party has died, or waiting calls must not return the death. The death of a pool's worker, or
-    /// of one of several producers, counts only once no other one lives.
+    /// does, and the number of its shard, if the party is sharded. Returns `None` if no participant
+    /// of the party has died, or if waiting calls must not return the death. The death of a pool's
+    /// worker, or of one of several producers, counts only once the party has no living
+    /// participant.
     fn death_in(&self, control: &Control, party: usize) -> Option<(Option<usize>, Death)> {
         if matches!(self.on_death.get(party)?, OnDeath::Wait | OnDeath::Close) {
             return None;
@@ -282,7 +285,7 @@ fn slowest(control: &Control, waiter: &Waiter) -> usize {
     control.positions.upstream(&control.plan, waiter.party, waiter.at).1
 }
 
-/// Returns the stage for which `party` waits now. `None`: the party has events to handle, or it
+/// Returns the stage for which `party` waits now, or `None` if the party has events to handle, or
 /// waits for a publication. Stages form no circle, so a walk from stage to stage ends.
 fn holds_up(control: &Control, party: usize) -> Option<usize> {
     let stage = control.plan.stages.get(party).filter(|stage| !stage.after.is_empty())?;

@@ -1,5 +1,6 @@
 //! Workers of a pool between processes. A worker takes a chunk by a compare-and-swap of the *cell*
-//! of the chunk's first slot, so that a chunk has an owner at any moment at which its worker dies.
+//! of the chunk's first slot. So whenever the worker dies, the cell shows whether the chunk was
+//! taken, and by which worker.
 //!
 //! A compare-and-swap of the claim word alone would not show afterwards which worker won. So the
 //! cell names the worker's seat. The seat holds the chunk's begin and end, and the seat's bound
@@ -49,11 +50,11 @@ const SPARE_ROUNDS: u64 = 64;
 pub struct SeatedRole {
     /// Positions of the current chunk that another worker may have been lent before.
     again: SeqRange,
-    /// Time at which the worker last looked for chunks that other workers left; `None`: it never
-    /// has.
+    /// Time at which the worker last looked for chunks that other workers left, or `None` if it has
+    /// not looked yet.
     looked: Option<Instant>,
-    /// Whether the worker must look for such chunks before it takes the next chunk from the claim
-    /// word.
+    /// Whether the worker must look for chunks that other workers left before it takes the next
+    /// chunk from the claim word.
     look_due: bool,
     /// Whether the words of the segment were found to contradict each other.
     damaged: Cell<bool>,
@@ -63,7 +64,7 @@ type SeatedPosition<E, L> = WorkerPosition<E, L, SeatedRole>;
 
 impl<E, L: Layout> SeatedPosition<E, L> {
     /// Creates a worker on a seat that this process owns. If the seat has a chunk, which another
-    /// worker left there, the worker goes on with the chunk.
+    /// worker left there, the worker continues with the chunk.
     pub(crate) fn seat(
         core: Owner<E, L>,
         stage: usize,
@@ -92,9 +93,10 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         Some(seat)
     }
 
-    /// Moves the claim word from `word`, at `seq`, behind the chunk that begins there. According to
-    /// the chunk's cell, the seat `number` took this chunk. Returns `false` if the chunk is not
-    /// taken after all: the cell is 2^54 laps old, or damaged. The claim word then still is `word`.
+    /// Moves the claim word from `word`, whose position is `seq`, behind the chunk that begins at
+    /// `seq`. According to the chunk's cell, the seat `number` took this chunk. Returns `false` if
+    /// the cell is wrong, because it is 2^54 laps old or damaged, and the claim word still is
+    /// `word`.
     #[cold]
     fn help(&self, word: PoolWord, seq: u64, number: usize) -> bool {
         let control = self.state.control();
@@ -131,7 +133,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             {
                 continue;
             }
-            // If the claim word has moved, the cell may be of a later lap.
+            // If the claim word has moved since it was loaded, the cell may belong to a later lap,
+            // so the round begins again.
             if twin!("cell-of-any-lap": edge::chunk_taken::see(claim) != word.0 => false) {
                 continue;
             }
@@ -187,7 +190,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     }
 
     /// Returns whether the frontier of the pool's dependencies contradicts the claim word, if the
-    /// claim word is still at `seq`. `nothing`: no run begins at `seq`, and no run continues there.
+    /// claim word is still at `seq`. `nothing` says that no run begins or continues at `seq`.
     #[inline]
     fn is_false_limit(&self, seq: u64, nothing: bool) -> bool {
         let free = if nothing { 0 } else { self.state.core.capacity() as i64 };
@@ -218,8 +221,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         false
     }
 
-    /// Goes on with the chunk of a seat that this process owns. Returns `false`, with the worker
-    /// idle, if no event of the chunk is left to handle, or if the chunk's words are damaged.
+    /// Continues with the chunk of a seat that this process owns. If no event of the chunk is left
+    /// to handle, or if the chunk's words are damaged, makes the worker idle and returns `false`.
     fn go_on(&mut self, number: usize) -> bool {
         let core = self.state.core.clone();
         let control = &core.control;
@@ -265,9 +268,9 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     }
 
     /// Returns the position of the claim word, if the ring has several producers and the next run
-    /// begins at that position. `None`: the claim word is inside of a run, where slots have no
-    /// stamp of their own; or the pool follows the frontiers of other stages; or the ring has a
-    /// single producer.
+    /// begins at that position. Returns `None` if the claim word is inside of a run, where slots
+    /// have no stamp of their own; if the pool follows the frontiers of other stages; or if the
+    /// ring has a single producer.
     fn next_run(&self) -> Option<u64> {
         let control = self.state.control();
         let plan = &control.plan;
@@ -279,8 +282,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         (word.left() == 0).then(|| word.seq(self.known()))
     }
 
-    /// Checks the last position of a closed ring, whose word other processes write, for a pool that
-    /// has not reached it. Returns an error if the pool can never reach it.
+    /// Checks the last position of a closed ring that the pool has not reached yet. Other processes
+    /// can store any position there, so this returns an error if the pool can never reach it.
     fn false_end(&self) -> Option<WaitError> {
         let control = self.state.control();
         let last = control.status.last_position()?;
@@ -298,9 +301,9 @@ impl<E, L: Layout> SeatedPosition<E, L> {
 }
 
 impl WorkerRole for SeatedRole {
-    /// A worker adopts a chunk that another worker left when it finds no other chunk, and it also
-    /// looks for such chunks once per notice. Until a worker adopts such a chunk, it holds up the
-    /// pool's frontier, so after at most a lap the workers find no other chunk.
+    /// A worker that finds no other chunk adopts one that another worker left. It also looks for
+    /// such chunks once per notice. Until a left chunk is adopted, it holds up the pool's frontier,
+    /// so after at most a lap the workers find no other chunk.
     fn take<E, L: Layout>(worker: &mut SeatedPosition<E, L>) -> bool {
         worker.contended = false;
         let due = std::mem::take(&mut worker.role.look_due);
@@ -361,7 +364,8 @@ impl WorkerRole for SeatedRole {
             control.membership.seats_of(worker.state.plan())[worker.chunk_seat()].leave_chunk();
             twin!("orphan-unnotified": control.waits.notify(&[worker.state.plan().queue]) => ());
         }
-        // A chunk of this worker's own stays on the worker's seat.
+        // If the unfinished chunk is the worker's own, it stays on the worker's seat, which is
+        // therefore not freed.
         if worker.bound == IDLE || worker.bound_line != worker.own_line {
             control.membership.free_seat(worker.state.plan(), worker.worker);
         }

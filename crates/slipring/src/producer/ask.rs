@@ -158,7 +158,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         fill: impl FnOnce(&mut E, Promise<T>),
     ) -> Awaited<T> {
         let (promise, awaited) = promise();
-        // The stages know of the asker before they see the request.
+        // The asker is registered with the graph before the stages can see the request.
         let asked = Asked::of(&self.core().control, seq);
         self.fill(seq, |event| fill(event, promise));
         awaited.of_request(asked)

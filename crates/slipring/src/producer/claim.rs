@@ -241,8 +241,8 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
         self.seq
     }
 
-    /// Returns a mutable reference to the event at `offset` from the claim's first event. `None`:
-    /// the claim has no event at `offset`.
+    /// Returns a mutable reference to the event at `offset` from the claim's first event, or `None`
+    /// if the claim has no event there.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(8, || 0)?;

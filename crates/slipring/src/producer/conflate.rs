@@ -64,8 +64,8 @@ mod publisher {
 
     pub trait Publisher {
         type Event;
-        /// Takes one position without waiting. `None`: the ring is full. An error says that the
-        /// graph has ended, or that a process has died.
+        /// Takes one position without waiting, or returns `None` if the ring is full. An error says
+        /// that the graph has ended, or that a process has died.
         fn reserve_now(&mut self) -> Result<Option<u64>, WaitError>;
         fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError>;
         fn fill_at(&mut self, seq: u64, fill: impl FnOnce(&mut Self::Event));

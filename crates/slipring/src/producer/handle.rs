@@ -63,8 +63,8 @@ pub(crate) mod sealed {
         #[doc(hidden)]
         fn stop_at_end(&mut self) {}
 
-        /// Returns the position from which the next claim takes slots, and whether the ring takes
-        /// no more claims. `next` is that position as the handle knew it last.
+        /// Returns the position from which the next claim takes slots, and whether the ring is
+        /// closed to claims. `next` is the position that the handle learned last.
         #[doc(hidden)]
         fn claimed<E, L: Layout>(core: &Core<E, L>, next: u64) -> (u64, bool);
 
@@ -73,14 +73,14 @@ pub(crate) mod sealed {
         #[inline(always)]
         fn begin_front<E, L: Layout>(_: &mut Producer<E, L, Self>, _seq: u64, _len: u64) {}
 
-        /// Called after these positions were published.
+        /// Called after the positions `[seq, seq + len)` of a claim were published.
         #[doc(hidden)]
         #[inline(always)]
         fn end_front<E, L: Layout>(_: &mut Producer<E, L, Self>, _seq: u64, _len: u64) {}
 
         /// Ends a handle that has no open claim and no longer counts as a producer. If the handle
-        /// was the `last` one, closes the ring. `leaves`: the handle does not close the ring, but
-        /// leaves its place to another process.
+        /// was the `last` one, closes the ring. If `leaves` is `true`, the handle does not close
+        /// the ring, but leaves its place to another process.
         #[doc(hidden)]
         fn leave<E, L: Layout>(producer: &Producer<E, L, Self>, last: bool, leaves: bool);
 
@@ -160,7 +160,7 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(crate) counts: LocalCounts,
     /// The values of `counts` at the handle's last flush to the graph's counters.
     flushed: LocalCounts,
-    /// Number of published events at the last counted wait of a task; `u64::MAX`: no wait was
+    /// Number of published events at the last counted wait of a task, or `u64::MAX` if no wait was
     /// counted.
     armed_at: u64,
     /// Number of events that were published together with an earlier event. The number of batches
@@ -198,8 +198,8 @@ pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Creates a handle, and adds it to the number of producers. The caller creates `learned`,
-    /// because the wait strategy may panic then, and a panic in here would leave the number of
-    /// producers too high.
+    /// because the wait strategy may panic while it does so. A panic in this function would leave
+    /// the number of producers too high.
     pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
@@ -240,7 +240,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Creates a single producer that goes on at `next`, where another process stopped.
+    /// Creates a single producer that continues at `next`, where another process stopped.
     pub(crate) fn resume(core: Owner<E, L>, next: u64, learned: HandleLearner) -> Self {
         let mut producer = Producer::new(core, learned);
         // The handle finds out at its first claim which slots are free.
@@ -390,7 +390,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// tombstones.
     #[cold]
     pub(crate) fn give_up(&mut self, seq: u64, len: u64) {
-        // In a forked child, the memory of a segment is not mapped.
+        // A forked child must not touch the memory of a segment, because it is not mapped there.
         if L::World::SHARED && !self.core.control.is_own_process() {
             return;
         }
@@ -444,7 +444,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Counts the wait of a task, or of another owner of a waker: once until the next publication.
+    /// Counts the wait of a task, or of another owner of a waker. Several waits without a
+    /// publication in between count once.
     pub(crate) fn count_armed(&mut self) {
         let published = self.published();
         if self.armed_at != published {
@@ -472,7 +473,8 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
                 Cause::Panic(HELD_PANIC.into()),
             )
         };
-        // In a segment, another process may follow a producer that a panic drops.
+        // If a panic drops a producer of a segment, the graph does not fail: another process may
+        // take the producer's place.
         let leaves = L::World::SHARED && panicking();
         let unwinds = panicking() && !self.ignores_panic && !leaves;
         if unwinds {

@@ -178,8 +178,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Works as [`Producer::publish`], but drops the event instead of waiting when the ring is
     /// full.
     ///
-    /// Returns the event's position. `None`: the event was dropped, and `fill` was not called.
-    /// [`StageReport::dropped`](crate::StageReport::dropped) counts the dropped events.
+    /// Returns the event's position, or `None` if the event was dropped, in which case `fill` was
+    /// not called. [`StageReport::dropped`](crate::StageReport::dropped) counts the dropped events.
     ///
     /// Between processes, a call that finds the ring full also checks for dead processes, if a
     /// *notice*, the longest time between two checks, has passed since the handle's last check. If

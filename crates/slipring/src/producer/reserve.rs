@@ -99,8 +99,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         true
     }
 
-    /// Returns the error that this handle has learned from dead processes, if any. `due`: a check
-    /// for dead processes is due.
+    /// Returns the error that a check for dead processes has found for this handle, if any. `due`
+    /// says whether another check is due now.
     #[cold]
     fn heard(&self, due: bool) -> Option<WaitError> {
         let control = &self.core.control;
@@ -183,7 +183,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(seq)
     }
 
-    /// Claims `len` positions from the position in `word` on, which other producers have moved.
+    /// Claims `len` positions from the position in `word` on. Other producers have moved the claim
+    /// word to that position.
     #[inline(never)]
     fn claim_again(&mut self, word: ClaimWord, len: u64) -> Result<u64, Refusal> {
         self.next = self.open_position(word)?;
@@ -212,8 +213,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Works as [`Producer::find_room`], from the claim word's position that this handle learned
-    /// last.
+    /// Works as [`Producer::find_room`], and begins at the last position of the claim word that
+    /// this handle knows.
     #[cold]
     fn find_shared_room(&mut self, len: u64) -> Result<(), Refusal> {
         self.next = self.core.control.positions.claim_at(
@@ -224,8 +225,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.find_room(len)
     }
 
-    /// Takes one position without waiting. `None`: the ring is full. An error says that the graph
-    /// has ended, or that a process has died.
+    /// Takes one position without waiting, or returns `None` if the ring is full. An error says
+    /// that the graph has ended, or that a process has died.
     #[inline]
     pub(crate) fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
         loop {
@@ -278,7 +279,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         mut refusal: Refusal,
         deadline: Option<Instant>,
     ) -> Result<u64, ClaimError> {
-        // The deadline is checked here, because a round may end without such a check: a position
+        // The loop checks the deadline itself, because a round may end without a wait: a position
         // seemed free, and another producer took it. Other producers can cause any number of such
         // rounds.
         let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -296,7 +297,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 Refusal::Gated(slowest) if round != 0 && is_over() => {
                     return Err(ClaimError::TimedOut(self.core.control.plan.name_of(slowest)));
                 }
-                // A batch of a stage that this thread runs may make room.
+                // If this thread may run stages of the graph, it runs one of them for a batch,
+                // which may make room.
                 Refusal::Gated(_) if !is_over() && helper::step(&self.core.control, deadline) => {}
                 Refusal::Gated(slowest) => self.wait(len, slowest, deadline)?,
             }
@@ -347,8 +349,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Self::holds_back(core, next, len).is_none()
     }
 
-    /// Returns the stage that a wait for `len` positions from `next` on waits for; `None`: the wait
-    /// can end, as [`Producer::is_ready`] says.
+    /// Returns the stage that holds up a wait for `len` positions from `next` on, or `None` if the
+    /// wait can end, as [`Producer::is_ready`] says.
     fn holds_back(core: &Core<E, L>, next: u64, len: u64) -> Option<usize> {
         let (control, capacity) = (&core.control, core.capacity());
         let (next, closed) = S::claimed(core, next);

@@ -118,13 +118,14 @@ impl<T> Awaited<T> {
     /// [`Chain::run_inline`](crate::Chain::run_inline)), it runs these stages while it waits.
     ///
     /// # Errors
-    /// [`AwaitError::Broken`], if the promise was dropped; [`AwaitError::Taken`];
-    /// [`AwaitError::TimedOut`] with a strategy that has a timeout. For the answer to a request
-    /// also [`AwaitError::Wait`] and [`AwaitError::Skipped`].
+    /// The call returns [`AwaitError::Broken`] if the promise was dropped, [`AwaitError::Taken`] if
+    /// the value was taken, and [`AwaitError::TimedOut`] if the wait strategy's timeout passed. For
+    /// the answer to a request, it may also return [`AwaitError::Wait`] and
+    /// [`AwaitError::Skipped`].
     ///
     /// # Cost
-    /// A load and a move if the value is already there. A sleeping waiter costs the promise's owner
-    /// one wake-up. A thread that sleeps until the answer to a request comes also allocates a
+    /// Costs a load and a move if the value is already there. A sleeping waiter costs the promise's
+    /// owner one wake-up. A thread that sleeps until the answer to a request comes also allocates a
     /// waker, and takes a lock that all sleeping askers of the ring share.
     #[inline]
     pub fn wait(&mut self) -> Result<T, AwaitError> {
@@ -147,13 +148,13 @@ impl<T> Awaited<T> {
     /// ```
     ///
     /// # Errors
-    /// As for [`wait`](Awaited::wait). When the given time is over, the call returns
-    /// [`AwaitError::TimedOut`], and may be repeated. The given time replaces the strategy's
-    /// timeout. A time beyond the clock's range never ends.
+    /// The call returns the errors of [`wait`](Awaited::wait). When the given time is over, it
+    /// returns [`AwaitError::TimedOut`], and may be repeated. The given time replaces the
+    /// strategy's timeout. A time beyond the clock's range never ends.
     ///
     /// # Cost
-    /// As for [`wait`](Awaited::wait). If the value is not there yet, the call also reads the
-    /// clock.
+    /// Costs what [`wait`](Awaited::wait) costs. If the value is not there yet, the call also reads
+    /// the clock.
     #[inline]
     pub fn wait_for(&mut self, time: Duration) -> Result<T, AwaitError> {
         match self.try_take()? {
@@ -170,10 +171,10 @@ impl<T> Awaited<T> {
     /// Example: [`wait_for`](Awaited::wait_for).
     ///
     /// # Errors
-    /// As for [`wait_for`](Awaited::wait_for).
+    /// The call returns the errors of [`wait_for`](Awaited::wait_for).
     ///
     /// # Cost
-    /// As for [`wait_for`](Awaited::wait_for).
+    /// Costs what [`wait_for`](Awaited::wait_for) costs.
     #[inline]
     pub fn wait_until(&mut self, deadline: Instant) -> Result<T, AwaitError> {
         match self.try_take()? {
@@ -195,13 +196,14 @@ impl<T> Awaited<T> {
     /// ```
     ///
     /// # Errors
-    /// [`AwaitError::Broken`]; [`AwaitError::Taken`]. For the answer to a request also
-    /// [`AwaitError::Wait`] and [`AwaitError::Skipped`].
+    /// The call returns [`AwaitError::Broken`] if the promise was dropped, and
+    /// [`AwaitError::Taken`] if the value was taken. For the answer to a request, it may also
+    /// return [`AwaitError::Wait`] and [`AwaitError::Skipped`].
     ///
     /// # Cost
-    /// A load, and a move if the value is there. If the answer to a request is not there, a second
-    /// load. If the graph has ended or is about to end, also a lock, and a load of each stage's
-    /// position.
+    /// Costs a load, and a move if the value is there. If the answer to a request is not there, the
+    /// call executes a second load. If the graph has ended or is about to end, it also takes a
+    /// lock, and loads each stage's position.
     #[inline]
     pub fn try_take(&mut self) -> Result<Option<T>, AwaitError> {
         match self.take_settled() {
@@ -244,7 +246,7 @@ impl<T> Awaited<T> {
     /// ```
     ///
     /// # Cost
-    /// As for [`try_take`](Awaited::try_take), without the move.
+    /// Costs what [`try_take`](Awaited::try_take) costs, without the move.
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.half.as_ref().is_none_or(|half| half.settlement().is_some())
@@ -337,9 +339,10 @@ impl<T> Awaited<T> {
             Some(Sleeper::Task(waker)) if waker.will_wake(context.waker()) => (waker, None),
             before => (context.waker().clone(), before),
         };
-        // SAFETY: as above, and the registered sleeper was taken back, or the promise is settled.
+        // SAFETY: the mutable reference excludes other uses of the half. The registered sleeper was
+        // taken back, or the promise is settled.
         unsafe { half.register(Sleeper::Task(own)) };
-        // The drop of a waker is user code.
+        // Dropping a waker runs user code, so a panic of the drop is contained.
         drop_contained(replaced);
     }
 
@@ -350,7 +353,8 @@ impl<T> Awaited<T> {
         asked.keeps_task();
         let asked = &*asked;
         let ready = &mut || half.settlement().is_some() || asked.is_over();
-        // If the system refused the barrier that a sleeper needs, the task polls again.
+        // `arm` returns `true` if a poll is due, or if the system refused the barrier that a
+        // sleeper needs. Then the task polls again.
         if asked.arm(context.waker(), ready) {
             context.waker().wake_by_ref();
         }
@@ -385,8 +389,9 @@ impl<T> Condition for Answer<'_, T> {
     }
 }
 
-/// The task is woken when the promise is fulfilled or broken, or its graph ends. A later poll may
-/// bring another waker, which replaces the previous waker; only the last waker is woken.
+/// The task is woken when the promise is fulfilled or broken, or when the promise's graph ends. A
+/// later poll may bring another waker, which replaces the previous waker; only the last waker is
+/// woken.
 ///
 /// No thread wakes a task when the graph's deadline passes; the task's next poll then fails the
 /// graph. A poll on a thread that runs the graph's stages

@@ -68,8 +68,9 @@ impl<T> Promise<T> {
     /// over may still be dropped unseen, with the other half, on the other half's thread.
     ///
     /// # Cost
-    /// The value's move and one atomic addition; never a wait. If the waiter sleeps, a second
-    /// addition and one system call (or the executor's waker, whose panic is contained).
+    /// Costs the value's move and one atomic addition; the call never waits. If the waiter sleeps,
+    /// the call also executes a second addition and one system call, or runs the executor's waker,
+    /// whose panic is contained.
     #[inline]
     pub fn fulfil(self, value: T) -> Result<(), Abandoned<T>> {
         match self.0.settle(Some(value)) {

@@ -231,7 +231,8 @@ impl<T> WaiterHalf<T> {
         unsafe { *handover.sleeper.exclusive() = Some(sleeper) };
         let registered = settled::register(&handover.word, PENDING, ASLEEP);
         if !registered {
-            // SAFETY: as above. The promise's half has settled a word without ASLEEP.
+            // SAFETY: the promise's half has settled a word without ASLEEP, so the sleeper's place
+            // still belongs to this half (I3).
             drop_contained(unsafe { (*handover.sleeper.exclusive()).take() });
         }
         registered
@@ -244,7 +245,7 @@ impl<T> WaiterHalf<T> {
     /// No other thread uses this half meanwhile.
     pub(super) unsafe fn withdraw(&self) -> Option<Sleeper> {
         let handover = self.handover();
-        // The load and the swap order nothing: they take back what this half has stored.
+        // The load and the swap need no ordering: they take back what this half itself has stored.
         if handover.word.load(Relaxed) != ASLEEP
             || handover.word.compare_exchange(ASLEEP, PENDING, Relaxed, Relaxed).is_err()
         {
@@ -266,7 +267,7 @@ impl<T> WaiterHalf<T> {
 /// Leaves, as the [protocol](self) says, and returns the value if there is one.
 ///
 /// # Safety
-/// The caller is the waiter's half, and uses the allocation no more.
+/// The caller is the waiter's half, and does not use the allocation after this call.
 unsafe fn leave<T>(at: NonNull<Handover<T>>) -> Option<T> {
     let half = ManuallyDrop::new(WaiterHalf(at));
     // SAFETY: this thread alone uses the half.
@@ -277,7 +278,8 @@ unsafe fn leave<T>(at: NonNull<Handover<T>>) -> Option<T> {
     let (value, is_last) = match settled::see(&handover.word) {
         PENDING => match last_used::abandon(&handover.word, ABANDONED) {
             PENDING => (None, false),
-            // No sleeper is registered, so the promise's half was done when it settled.
+            // No sleeper is registered, so the promise's half has not used the allocation since it
+            // settled.
             word => ((word & FULFILLED != 0).then(take), true),
         },
         word => {

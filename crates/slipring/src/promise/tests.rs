@@ -182,7 +182,8 @@ fn the_last_waker_is_woken_once() {
         assert!(poll(&mut awaited, &first_waker).is_pending());
     }
     assert!(poll(&mut awaited, &last_waker).is_pending());
-    // The first waker was given back. The last waker is kept, in addition to `last_waker`.
+    // The promise no longer holds the first waker. It holds the last waker, in addition to
+    // `last_waker`.
     assert_eq!((Arc::strong_count(&first), Arc::strong_count(&last)), (2, 3));
     promise.fulfil(7).unwrap();
     assert_eq!((first.0.load(Relaxed), last.0.load(Relaxed)), (0, 1));

@@ -135,8 +135,8 @@ impl Areas {
                 return None;
             };
             arrays += 1;
-            // SAFETY: the caller's promise: each sharded stage has an id per slot, which lie behind
-            // those of the sharded stages before.
+            // SAFETY: the caller's promise: each sharded stage has an id per slot, and these ids
+            // lie behind the ids of the earlier sharded stages.
             let ids = unsafe {
                 let first = self.shard_ids.cast::<AtomicU32>().add((arrays - 1) * capacity);
                 MaybeMapped::mapped_slice(first.cast(), capacity, &self.mapping)
@@ -158,7 +158,7 @@ impl Areas {
         let queue = |number: usize| {
             // SAFETY: the caller's promise: there are `plan.queues` states.
             let state = unsafe { self.queues.cast::<Line<QueueState>>().add(number) };
-            // SAFETY: as above; the states lie in the mapping.
+            // SAFETY: the caller's promise: the states lie in the mapping.
             WaitQueue::between_processes(unsafe { MaybeMapped::mapped(state, mapping.clone()) })
         };
         let proof = Arc::clone(&participant.proof);
@@ -169,7 +169,7 @@ impl Areas {
             }
             pools += 1;
             // SAFETY: the caller's promise: each pool has `plan.capacity` cells, which lie behind
-            // those of the pools before.
+            // the cells of the earlier pools.
             unsafe {
                 let first = self.cells.cast::<AtomicU64>().add((pools - 1) * plan.capacity);
                 MaybeMapped::mapped_slice(first.cast(), plan.capacity, mapping)
@@ -218,8 +218,8 @@ pub unsafe fn begin(declaration: &Declaration, areas: &Areas) -> Result<(), Buil
     }
     for number in 0..plan.queues {
         // The rest of the line stays as it is, because writing a whole `Line` would make its
-        // padding uninitialised. SAFETY: the caller's promise: there are so many states, and no
-        // other process uses them yet. A line begins with its state.
+        // padding uninitialised. SAFETY: the caller's promise: there are `plan.queues` states, and
+        // no other process uses them yet. A line begins with its state.
         unsafe { queues.add(number).cast::<QueueState>().write(QueueState::new()) };
     }
     seats.iter().for_each(|seat| seat.begin(declaration.start));

@@ -78,7 +78,7 @@ impl Blocks {
     fn shard(&self, number: u32, stage: usize, shard: usize) -> Shard {
         let ring = self.attach(number);
         ring.seat(ring.seats_of(stage).start + shard).take(number).unwrap();
-        // SAFETY: as above. The stage writes.
+        // SAFETY: the seat was taken, the stage writes, and the blocks have this size.
         unsafe { BlockConsumer::over(ring.shard_writer(stage, shard), self.size) }
     }
 
@@ -216,7 +216,7 @@ fn a_dead_shard_is_followed() {
         let at = |offset: u64| start.wrapping_add(offset);
         let mut first = [segment.shard(2, 0, 0), segment.shard(3, 0, 1)];
         assert_eq!(first[0].poll(1, |_, _| ()).unwrap(), 1);
-        // The process is lent 2 and 3, changes the keys of both, and dies.
+        // The process is lent the blocks 2 and 3, changes the keys of both, and dies.
         let mut batch = first[0].batch(8).unwrap();
         assert_eq!((batch.first_seq(), batch.len()), (at(2), 2));
         (0..2).for_each(|offset| fill(batch.get_mut(offset).unwrap(), numbers[1]));
@@ -236,7 +236,7 @@ fn a_dead_shard_is_followed() {
     }
 }
 
-/// Threads that stand for processes: one producer, three shards, and a stage behind them.
+/// Runs one producer, three shards, and a stage behind them, on threads that stand for processes.
 #[test]
 fn shards_of_several_processes_share_the_blocks() {
     let _watched = crate::watchdog::watched();
@@ -351,7 +351,8 @@ fn random_words_are_an_error_at_most() {
         for _ in 0..20 {
             for _ in 0..random.usize(1..words) {
                 let value = match random.u32(..3) {
-                    // A word close to a right one.
+                    // A small number, shifted by a few bits, is close to a word that a ring would
+                    // store.
                     0 => random.u64(..12) << random.u32(..17),
                     _ => random.u64(..) >> random.u32(..64),
                 };

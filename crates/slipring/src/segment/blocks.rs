@@ -81,10 +81,11 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// ```
     ///
     /// # Errors
-    /// As [`Producer::publish`]. A call that returns an error has not called `fill`.
+    /// The call returns the errors of [`Producer::publish`]. A call that returns an error has not
+    /// called `fill`.
     ///
     /// # Cost
-    /// As [`Producer::publish`].
+    /// Costs what [`Producer::publish`] costs.
     pub fn publish(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u64, WaitError> {
         let mut claim = self.claim_n(1).map_err(ClaimError::without_deadline)?;
         fill(&mut claim[0]);
@@ -96,7 +97,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// Example: [`BlockProducer::publish`].
     ///
     /// # Errors
-    /// As [`Producer::try_publish`].
+    /// The call returns the errors of [`Producer::try_publish`].
     pub fn try_publish(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u64, ClaimError> {
         let mut claim = self.try_claim_n(1)?;
         fill(&mut claim[0]);
@@ -108,7 +109,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// Example: [`BlockProducer::publish`].
     ///
     /// # Errors
-    /// As [`Producer::publish_by`].
+    /// The call returns the errors of [`Producer::publish_by`].
     pub fn publish_by(
         &mut self,
         deadline: Instant,
@@ -124,7 +125,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// Example: [`BlockClaim`].
     ///
     /// # Errors
-    /// As [`Producer::claim_n`].
+    /// The call returns the errors of [`Producer::claim_n`].
     pub fn claim_n(&mut self, len: usize) -> Result<BlockClaim<'_, S>, ClaimError> {
         self.claim_n_by(len, None)
     }
@@ -134,7 +135,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// Example: [`BlockClaim`].
     ///
     /// # Errors
-    /// As [`Producer::try_claim_n`].
+    /// The call returns the errors of [`Producer::try_claim_n`].
     pub fn try_claim_n(&mut self, len: usize) -> Result<BlockClaim<'_, S>, ClaimError> {
         let view = self.block_view();
         Ok(BlockClaim { slots: self.tx.try_claim_n(len)?, view })
@@ -145,7 +146,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// Example: [`BlockClaim`].
     ///
     /// # Errors
-    /// As [`Producer::claim_n_by`].
+    /// The call returns the errors of [`Producer::claim_n_by`].
     pub fn claim_n_by(
         &mut self,
         len: usize,
@@ -275,7 +276,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// Makes the handle from the handle of the inner consumer.
     ///
     /// # Safety
-    /// As for [`BlockProducer::over`].
+    /// The conditions of [`BlockProducer::over`] hold.
     #[doc(hidden)]
     pub unsafe fn over(rx: Consumer<BlockStart, A, C, InSegment<Strided>>, size: usize) -> Self {
         BlockConsumer { rx, size }
@@ -304,7 +305,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// Example: [`BlockBatch`].
     ///
     /// # Errors
-    /// As [`Consumer::batch`].
+    /// The call returns the errors of [`Consumer::batch`].
     pub fn batch(&mut self, max: usize) -> Result<BlockBatch<'_, A, C>, WaitError> {
         let view = self.block_view();
         Ok(BlockBatch { batch: self.rx.batch(max)?, view })
@@ -315,7 +316,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// Example: [`BlockBatch`].
     ///
     /// # Errors
-    /// As [`Consumer::try_batch`].
+    /// The call returns the errors of [`Consumer::try_batch`].
     pub fn try_batch(&mut self, max: usize) -> Result<BlockBatch<'_, A, C>, BatchError> {
         let view = self.block_view();
         Ok(BlockBatch { batch: self.rx.try_batch(max)?, view })
@@ -326,7 +327,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// Example: [`BlockBatch`].
     ///
     /// # Errors
-    /// As [`Consumer::batch_by`].
+    /// The call returns the errors of [`Consumer::batch_by`].
     pub fn batch_by(
         &mut self,
         max: usize,
@@ -342,7 +343,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// Example: [`BlockClaim`].
     ///
     /// # Errors
-    /// As [`Consumer::poll`](crate::Consumer::poll).
+    /// The call returns the errors of [`Consumer::poll`](crate::Consumer::poll).
     pub fn poll(
         &mut self,
         max: usize,
@@ -382,7 +383,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// Example: [`BlockProducer::publish`].
     ///
     /// # Errors
-    /// As [`Consumer::for_each`](crate::Consumer::for_each).
+    /// The call returns the errors of [`Consumer::for_each`](crate::Consumer::for_each).
     pub fn for_each(&mut self, mut handle: impl FnMut(&[u8], At)) -> Result<u64, WaitError> {
         let most = (RELEASE_BYTES / self.size.max(1)).max(1);
         let mut handled = 0;
@@ -427,7 +428,7 @@ impl<C: BeginsAgain> BlockConsumer<Writing, C> {
     /// Example: [`Consumer::pass_over_suspects`].
     ///
     /// # Errors
-    /// As [`Consumer::pass_over_suspects`].
+    /// The call returns the errors of [`Consumer::pass_over_suspects`].
     pub fn pass_over_suspects(&mut self) -> Result<u64, WaitError> {
         self.rx.pass_over_suspects()
     }

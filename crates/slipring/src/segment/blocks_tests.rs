@@ -26,7 +26,8 @@ fn rings(inside: bool) -> [SegmentRing<BlockStart, Strided>; 2] {
             wait: Wait::Blocking,
             producer_wait: Wait::Blocking,
         };
-        // SAFETY: as above; both rings follow the protocol.
+        // SAFETY: the areas were laid out as the declaration needs them, and both rings follow the
+        // protocol.
         unsafe { SegmentRing::over(&declaration, &areas, &participant) }.unwrap()
     })
 }

@@ -80,7 +80,8 @@ fn the_middle_of_a_run_is_no_end_behind_a_stage() {
     assert_eq!(later.for_each(|_, _| ()).unwrap(), 3);
 }
 
-/// The same for a stage behind a tap whose member has released a part of a run.
+/// A stage behind a tap waits in the middle of a run that the tap's member has released in part. It
+/// does not mistake its position for the end of a closing ring.
 #[test]
 fn the_middle_of_a_run_is_no_end_behind_a_tap() {
     let _watched = crate::watchdog::watched();
@@ -239,7 +240,7 @@ fn a_false_claim_word_is_damage_before_a_pool() {
 }
 
 /// A false claim word within reach makes a producer leave out positions. If a stage, a pool or a
-/// reader of a tap waits at such a position, its calls, of all kinds, return an error.
+/// reader of a tap waits at such a position, each kind of its calls returns an error.
 #[test]
 fn a_false_claim_word_within_reach_is_damage_to_those_that_wait() {
     fn assert_damaged<T>(kind: usize, mut call: impl FnMut(bool) -> Result<T, BatchError>) {

@@ -318,7 +318,7 @@ fn a_false_range_of_redelivered_events_is_damage() {
 struct Scribbler<'a> {
     segment: &'a Segment,
     words: usize,
-    /// The words of the new segment.
+    /// Values of the words when the segment was new.
     first: Vec<u64>,
     random: fastrand::Rng,
 }
@@ -351,7 +351,7 @@ impl Scribbler<'_> {
             unsafe { at.cast::<AtomicU32>().as_ref() }.store(value as u32, Relaxed);
         } else if ids.contains(&at.addr().get()) {
             for (half, value) in [(0, value as u32), (1, (value >> 32) as u32)] {
-                // SAFETY: as above; both halves lie in the word.
+                // SAFETY: the caller's word lies in the memory, and both halves lie in the word.
                 unsafe { at.cast::<AtomicU32>().add(half).as_ref() }.store(value, Relaxed);
             }
         } else {
@@ -368,7 +368,7 @@ impl Scribbler<'_> {
         // SAFETY: the word lies in the memory.
         let mut at = unsafe { memory.first.cast::<AtomicU64>().add(random.usize(..self.words)) };
         if random.u8(..3) == 0 {
-            // One of the first 64 words of the area: of the lines of positions, the slots, the
+            // Picks one of the first 64 words of an area: the lines of positions, the slots, the
             // seats, or the cells.
             let area = [areas.lines, areas.stamps, areas.seats, areas.cells][random.usize(..4)];
             let first = (area.addr().get() - memory.first.addr().get()) / 8;
@@ -391,7 +391,8 @@ impl Scribbler<'_> {
             }
             _ => random.u64(..) >> random.u32(..64),
         };
-        // Without this, a graph that has failed once would refuse all later calls.
+        // Stores to the status now and then, because a graph that has failed once would refuse all
+        // later calls.
         if random.u8(..32) == 0 {
             at = areas.status.cast();
         }

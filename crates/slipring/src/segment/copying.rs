@@ -41,9 +41,9 @@ use crate::ring::slots::Interleaved;
 ///   ([`write_back`](CopyingConsumer::write_back)).
 ///
 /// # Cost
-/// One load for each eight bytes of an event, and one store for the release. To release one event
-/// costs as much as to release many, so [`read_batch`](CopyingConsumer::read_batch) is cheaper for
-/// small events.
+/// Costs one load for each eight bytes of an event, and one store for the release. Releasing one
+/// event costs as much as releasing many, so [`read_batch`](CopyingConsumer::read_batch) is cheaper
+/// for small events.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -88,7 +88,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// Example: [`CopyingConsumer`].
     ///
     /// # Errors
-    /// Those of [`Consumer::batch`](crate::Consumer::batch).
+    /// The call returns the errors of [`Consumer::batch`](crate::Consumer::batch).
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "an iterator has no error of its own")]
     pub fn next(&mut self) -> Result<(E, u64), WaitError> {
@@ -116,7 +116,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// ```
     ///
     /// # Errors
-    /// Those of [`Consumer::try_batch`](crate::Consumer::try_batch).
+    /// The call returns the errors of [`Consumer::try_batch`](crate::Consumer::try_batch).
     #[inline]
     pub fn try_next(&mut self) -> Result<(E, u64), BatchError> {
         self.release();
@@ -144,7 +144,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// ```
     ///
     /// # Errors
-    /// Those of [`Consumer::batch_by`](crate::Consumer::batch_by).
+    /// The call returns the errors of [`Consumer::batch_by`](crate::Consumer::batch_by).
     pub fn next_by(&mut self, deadline: Instant) -> Result<(E, u64), BatchError> {
         self.release();
         let batch = self.inner.batch_by(1, deadline)?;
@@ -153,10 +153,9 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
         Ok(event)
     }
 
-    /// Copies at least one event to `events`, and otherwise as many as are available and fit.
-    /// Returns the position of the first event, and the number of events. Waits while no event is
-    /// available. If `events` is empty, returns at once. First releases the events of the last
-    /// call.
+    /// Copies to `events` as many events as are available and fit, and at least one. Returns the
+    /// position of the first event, and the number of events. Waits while no event is available. If
+    /// `events` is empty, returns at once. First releases the events of the last call.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -175,7 +174,8 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// ```
     ///
     /// # Errors
-    /// Those of [`Consumer::batch`](crate::Consumer::batch). No event is copied then.
+    /// The call returns the errors of [`Consumer::batch`](crate::Consumer::batch). A call that
+    /// returns an error copies no event.
     pub fn read_batch(&mut self, events: &mut [E]) -> Result<(u64, usize), WaitError> {
         self.release();
         let batch = self.inner.batch(events.len())?;
@@ -189,7 +189,8 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// Example: [`CopyingConsumer::read_batch`].
     ///
     /// # Errors
-    /// Those of [`Consumer::try_batch`](crate::Consumer::try_batch). No event is copied then.
+    /// The call returns the errors of [`Consumer::try_batch`](crate::Consumer::try_batch). A call
+    /// that returns an error copies no event.
     pub fn try_read_batch(&mut self, events: &mut [E]) -> Result<(u64, usize), BatchError> {
         self.release();
         let batch = self.inner.try_batch(events.len())?;
@@ -204,7 +205,8 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// Example: [`CopyingConsumer::read_batch`].
     ///
     /// # Errors
-    /// Those of [`Consumer::batch_by`](crate::Consumer::batch_by). No event is copied then.
+    /// The call returns the errors of [`Consumer::batch_by`](crate::Consumer::batch_by). A call
+    /// that returns an error copies no event.
     pub fn read_batch_by(
         &mut self,
         deadline: Instant,
@@ -257,7 +259,7 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Reading, C> {
     /// Example: [`CopyingConsumer`].
     ///
     /// # Errors
-    /// Those of [`CopyingConsumer::next`], except [`WaitError::Closed`].
+    /// The call returns the errors of [`CopyingConsumer::next`], except [`WaitError::Closed`].
     pub fn for_each(&mut self, mut f: impl FnMut(E, u64)) -> Result<u64, WaitError> {
         let mut count = 0;
         loop {
@@ -333,7 +335,7 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Writing, C> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`CopyingConsumer::next`], except [`WaitError::Closed`].
+    /// The call returns the errors of [`CopyingConsumer::next`], except [`WaitError::Closed`].
     pub fn for_each(&mut self, mut f: impl FnMut(&mut E, u64)) -> Result<u64, WaitError> {
         let mut count = 0;
         loop {

@@ -27,7 +27,7 @@ use crate::ring::slots::Interleaved;
 /// Dropping the last producer closes the ring.
 ///
 /// # Cost
-/// A claim, one store for each eight bytes of an event, and a publication; see
+/// A call costs a claim, one store for each eight bytes of an event, and a publication; see
 /// [`Producer`](crate::Producer).
 ///
 /// ```
@@ -58,7 +58,8 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// Example: [`CopyingProducer`].
     ///
     /// # Errors
-    /// Those of [`Producer::publish`](crate::Producer::publish). Nothing is published then.
+    /// The call returns the errors of [`Producer::publish`](crate::Producer::publish). A call that
+    /// returns an error publishes nothing.
     #[inline]
     pub fn publish(&mut self, event: &E) -> Result<u64, WaitError> {
         let seq = match self.inner.reserve(1) {
@@ -87,7 +88,7 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Producer::try_publish`](crate::Producer::try_publish).
+    /// The call returns the errors of [`Producer::try_publish`](crate::Producer::try_publish).
     #[inline]
     pub fn try_publish(&mut self, event: &E) -> Result<u64, ClaimError> {
         self.try_publish_batch(std::slice::from_ref(event))
@@ -99,7 +100,7 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// Example: [`CopyingProducer::try_publish`].
     ///
     /// # Errors
-    /// Those of [`Producer::publish_by`](crate::Producer::publish_by).
+    /// The call returns the errors of [`Producer::publish_by`](crate::Producer::publish_by).
     pub fn publish_by(&mut self, deadline: Instant, event: &E) -> Result<u64, ClaimError> {
         self.publish_batch_by(deadline, std::slice::from_ref(event))
     }
@@ -110,8 +111,9 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// Example: [`CopyingProducer`].
     ///
     /// # Errors
-    /// [`ClaimError::Length`], if there is no event, or if there are more than the ring has slots;
-    /// else those of [`Producer::claim_n`](crate::Producer::claim_n). Nothing is published then.
+    /// The call returns [`ClaimError::Length`] if `events` is empty or longer than the ring, and
+    /// else the errors of [`Producer::claim_n`](crate::Producer::claim_n). A call that returns an
+    /// error publishes nothing.
     pub fn publish_batch(&mut self, events: &[E]) -> Result<u64, ClaimError> {
         self.inner.check_length(events.len())?;
         let seq = self.inner.reserve_by(events.len() as u64, None)?;
@@ -123,8 +125,8 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// Example: [`CopyingProducer::try_publish`].
     ///
     /// # Errors
-    /// [`ClaimError::Length`], as above; else those of
-    /// [`Producer::try_claim_n`](crate::Producer::try_claim_n).
+    /// The call returns [`ClaimError::Length`] if `events` is empty or longer than the ring, and
+    /// else the errors of [`Producer::try_claim_n`](crate::Producer::try_claim_n).
     #[inline]
     pub fn try_publish_batch(&mut self, events: &[E]) -> Result<u64, ClaimError> {
         self.inner.check_length(events.len())?;
@@ -138,8 +140,8 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// Example: [`CopyingProducer::try_publish`].
     ///
     /// # Errors
-    /// [`ClaimError::Length`], as above; else those of
-    /// [`Producer::claim_n_by`](crate::Producer::claim_n_by).
+    /// The call returns [`ClaimError::Length`] if `events` is empty or longer than the ring, and
+    /// else the errors of [`Producer::claim_n_by`](crate::Producer::claim_n_by).
     pub fn publish_batch_by(&mut self, deadline: Instant, events: &[E]) -> Result<u64, ClaimError> {
         self.inner.check_length(events.len())?;
         let seq = self.inner.reserve_by(events.len() as u64, Some(deadline))?;

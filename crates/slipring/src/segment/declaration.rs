@@ -57,7 +57,7 @@ pub struct Declaration {
     pub capacity: usize,
     /// Position of the first event.
     pub start: u64,
-    /// The stages. Each stage comes after the stages of its `after`.
+    /// The stages. Each stage comes after all stages that its `after` names.
     pub stages: Vec<StageDeclaration>,
     /// Number of producers that the ring has room for, at least 1.
     pub producers: usize,
@@ -85,11 +85,12 @@ pub struct Needs {
     pub lines: usize,
     /// Lines of wait queues.
     pub queues: usize,
-    /// Lines of seats: first the seats of the stages, then the seats of the producers.
+    /// Number of lines of seats. The seats of the stages come first, then the seats of the
+    /// producers.
     pub seats: usize,
-    /// Lines of counters, one for each party.
+    /// Number of lines of counters, one for each party.
     pub counters: usize,
-    /// Lines of the times that parties waited.
+    /// Number of lines for the times that parties waited.
     pub waited: usize,
     /// Lines of the graph's failure.
     pub failure: usize,
@@ -110,7 +111,7 @@ impl Declaration {
         self.plan_for(&Wait::Blocking)
     }
 
-    /// Makes the plan of the ring, if all parties of all processes wait by `wait`.
+    /// Makes the plan of the ring for the case that all parties of all processes wait by `wait`.
     pub(super) fn plan_for(&self, wait: &Wait) -> Result<Plan, BuildError> {
         let spec = |stage: &StageDeclaration| {
             let access = if stage.writes { Access::Write } else { Access::Read };

@@ -178,7 +178,7 @@ fn a_death_closes_also_if_its_recovery_is_repeated() {
         }
         let ring = segment.attach(61);
         let seat = ring.seat(ring.seats_of(ring.producer_party()).start);
-        // The recoverer has closed, and has not freed the seat.
+        // The recoverer has closed the ring, and has not freed the seat yet.
         ring.settle_seat(ring.seats_of(ring.producer_party()).start, 1);
         assert_eq!((seat.owner(), seat.deaths()), (None, 1));
         let end = reader.batch_by(1, late()).map(drop);
@@ -208,8 +208,8 @@ fn a_death_closes_only_if_no_other_producer_lives() {
     assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{end:?}");
 }
 
-/// Waits for the pool by a stage behind it. Returns the process id in the error that the stage
-/// gets.
+/// Lets a stage behind the pool wait for the pool. Returns the process id in the error that the
+/// stage gets, or `None` if the wait times out.
 fn told(reader: &mut SegmentReader<u64>) -> Option<u32> {
     match reader.batch_by(1, soon()).map(drop) {
         Err(BatchError::TimedOut(_)) => None,
@@ -249,7 +249,8 @@ fn the_last_worker_decides_whether_a_pool_is_dead() {
     assert_eq!(told(&mut reader), Some(1006), "another process has recovered it");
 }
 
-/// The same for several producers. If the last producer leaves, it closes the ring.
+/// Several producers whose last one has left are not dead, even if another one died before: the
+/// last one has closed the ring. Several producers whose last one has died are dead.
 #[test]
 fn the_last_producer_decides_whether_the_producers_are_dead() {
     let _watched = crate::watchdog::watched();
@@ -268,7 +269,7 @@ fn the_last_producer_decides_whether_the_producers_are_dead() {
     assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{end:?}");
 }
 
-/// The last producer left while a dead producer was not recovered. The stream is complete, and no
+/// The last producer leaves before a dead producer is recovered. The stream is complete, and no
 /// call returns the death.
 #[test]
 fn a_death_before_the_last_producer_left_is_not_told() {

@@ -58,7 +58,7 @@ fn header(cell: &[u8]) -> (u32, u32) {
     (word(0), word(4))
 }
 
-/// Why a message was not published.
+/// Reason why a message was not published.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum MessageError {
@@ -160,8 +160,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// [`MessageError::TooLong`]; the errors of [`Producer::claim_n`](crate::Producer::claim_n).
     ///
     /// # Cost
-    /// A claim of the message's cells, the copy, and a store. A message that does not fit before
-    /// the ring's end also uses up the cells up to that end.
+    /// Costs a claim of the message's cells, the copy, and a store. A message that does not fit
+    /// before the ring's end also uses up the cells up to that end.
     pub fn publish(&mut self, kind: u32, message: &[u8]) -> Result<u64, MessageError> {
         let mut claim = self.claim(message.len())?;
         claim.copy_from_slice(message);
@@ -173,7 +173,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// As [`MessageProducer::publish`]; [`ClaimError::Gated`]: there is no room.
+    /// The call returns the errors of [`MessageProducer::publish`], and [`ClaimError::Gated`] if
+    /// there is no room.
     pub fn try_publish(&mut self, kind: u32, message: &[u8]) -> Result<u64, MessageError> {
         let mut claim = self.claimed(message.len(), Patience::None)?;
         claim.copy_from_slice(message);
@@ -185,7 +186,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// As [`MessageProducer::publish`]; [`ClaimError::TimedOut`].
+    /// The call returns the errors of [`MessageProducer::publish`], and [`ClaimError::TimedOut`].
     pub fn publish_by(
         &mut self,
         deadline: Instant,
@@ -203,7 +204,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// Example: [`MessageClaim`].
     ///
     /// # Errors
-    /// As [`MessageProducer::publish`].
+    /// The call returns the errors of [`MessageProducer::publish`].
     pub fn claim(&mut self, len: usize) -> Result<MessageClaim<'_, S>, MessageError> {
         self.claimed(len, Patience::Until(None))
     }
@@ -371,8 +372,8 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// Example: [`MessageBatch`].
     ///
     /// # Errors
-    /// As [`Consumer::batch`](crate::Consumer::batch). [`WaitError::Damaged`]: a header contradicts
-    /// the cells that were published with it.
+    /// The call returns the errors of [`Consumer::batch`](crate::Consumer::batch), and
+    /// [`WaitError::Damaged`] if a header contradicts the cells that were published with it.
     pub fn batch(&mut self) -> Result<MessageBatch<'_, C>, WaitError> {
         let cells = loop {
             let batch = self.rx.batch(usize::MAX)?;
@@ -389,7 +390,8 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// Example: [`MessageBatch`].
     ///
     /// # Errors
-    /// As [`Consumer::batch_by`](crate::Consumer::batch_by), and [`WaitError::Damaged`].
+    /// The call returns the errors of [`Consumer::batch_by`](crate::Consumer::batch_by), and
+    /// [`WaitError::Damaged`].
     pub fn batch_by(&mut self, deadline: Instant) -> Result<MessageBatch<'_, C>, BatchError> {
         let cells = loop {
             let batch = self.rx.batch_by(usize::MAX, deadline)?;
@@ -406,7 +408,8 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// Example: [`MessageBatch`].
     ///
     /// # Errors
-    /// As [`Consumer::try_batch`](crate::Consumer::try_batch), and [`WaitError::Damaged`].
+    /// The call returns the errors of [`Consumer::try_batch`](crate::Consumer::try_batch), and
+    /// [`WaitError::Damaged`].
     pub fn try_batch(&mut self) -> Result<MessageBatch<'_, C>, BatchError> {
         let cells = loop {
             let batch = self.rx.try_batch(usize::MAX)?;
@@ -424,7 +427,8 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// As [`Consumer::poll`](crate::Consumer::poll), and [`WaitError::Damaged`].
+    /// The call returns the errors of [`Consumer::poll`](crate::Consumer::poll), and
+    /// [`WaitError::Damaged`].
     pub fn poll(&mut self, mut handle: impl FnMut(Message<'_>)) -> Result<u64, WaitError> {
         match self.try_batch() {
             Ok(batch) => Ok(batch.handle(&mut handle)),
@@ -438,7 +442,8 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// As [`Consumer::for_each`](crate::Consumer::for_each), and [`WaitError::Damaged`].
+    /// The call returns the errors of [`Consumer::for_each`](crate::Consumer::for_each), and
+    /// [`WaitError::Damaged`].
     pub fn for_each(&mut self, mut handle: impl FnMut(Message<'_>)) -> Result<u64, WaitError> {
         let mut handled = 0;
         loop {

@@ -49,7 +49,7 @@ fn publish(tx: &mut SegmentProducer<u64>, count: u64) {
     }
 }
 
-/// Handles what is available, and returns the positions.
+/// Handles all available events, and returns their positions.
 fn work(worker: &mut Worker) -> Vec<u64> {
     let mut seen = Vec::new();
     worker
@@ -109,7 +109,8 @@ fn a_colleague_finishes_the_chunk_of_a_dead_worker() {
     let (mut tx, mut reader) = (segment.producer(1), segment.reader(9, 1));
     let (mut one, mut other) = (segment.worker(2, 0), segment.worker(3, 0));
     publish(&mut tx, 8);
-    // The lengths of chunks adapt; all events of the chunk but one are unreleased.
+    // The lengths of chunks adapt, so the loop waits for a chunk of several events. It releases
+    // only the first event of that chunk.
     let chunk = loop {
         let mut batch = one.batch(4).unwrap();
         if batch.len() > 1 {
@@ -145,8 +146,8 @@ fn a_colleague_finishes_the_chunk_of_a_dead_worker() {
     assert!(other.redelivered().is_empty());
 }
 
-/// A worker that leaves in the middle of a chunk, in a pool without another worker, keeps the place
-/// of the pool open. The next worker takes a free seat, and adopts.
+/// If the only worker of a pool leaves in the middle of a chunk, the pool waits for another worker.
+/// That worker takes a free seat, and adopts the chunk.
 #[test]
 fn a_pool_without_workers_waits_for_the_next_one() {
     let _watched = crate::watchdog::watched();
@@ -291,7 +292,7 @@ fn a_pool_is_dead_when_its_last_worker_is() {
                 // Both workers are settled by now, and no worker has taken their places.
                 let error = tx.publish(|_| unreachable!("the ring is full")).unwrap_err();
                 assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 1003), "{error}");
-                // The pool goes on with another worker.
+                // The pool continues with another worker.
                 let mut seen = work(&mut segment.worker(4, 0));
                 seen.sort();
                 assert_eq!(seen, [0, 1]);
@@ -430,7 +431,7 @@ fn a_producer_before_a_pool_goes_on_where_the_one_before_died() {
         }
         segment.kill(number, tx);
         segment.bury(number);
-        // The workers stop inside of a run, too.
+        // In some rounds, the workers stop inside of a run.
         if round % 3 != 1 {
             work(&mut worker);
         }
@@ -444,7 +445,7 @@ fn a_producer_before_a_pool_goes_on_where_the_one_before_died() {
     assert_eq!(segment.attach(7).position(0), sent);
 }
 
-/// A stage that fails to go on names the producer, not the pool.
+/// If the producer has died, the error of an idle worker names the producer, and not the pool.
 #[test]
 fn an_idle_worker_is_told_of_a_dead_producer() {
     let _watched = crate::watchdog::watched();
@@ -545,7 +546,8 @@ fn random_words_are_an_error_at_most() {
         for round in 0..20 {
             for _ in 0..random.usize(1..words) {
                 let value = match random.u32(..3) {
-                    // A word close to a right one.
+                    // A small number, shifted by a few bits, is close to a word that a ring would
+                    // store.
                     0 => random.u64(..12) << random.u32(..17),
                     _ => random.u64(..) >> random.u32(..64),
                 };

@@ -121,7 +121,8 @@ fn fronts_are_published_and_rests_given_up() {
     };
     assert_eq!(one.publish_all(0..3, |slot, i| *slot = i).unwrap(), 3);
     expect(&[0, 1, 2]);
-    // Of the last batch, a front of two is published, and then the rest.
+    // The last batch has only two events: the call publishes these two slots of its claim, and
+    // gives up the third.
     assert_eq!(other.publish_batches(3, 3..8, |slot, i| *slot = i).unwrap(), 5);
     expect(&[3, 4, 5, 6, 7]);
     drop(one.claim_n(4).unwrap());
@@ -208,8 +209,8 @@ fn claims_longer_than_a_run() {
     assert_eq!(reader.batch(1).unwrap().first_seq(), after, "the dead one's claim is passed over");
 }
 
-/// A producer dies with a claim. A stage that waits at the claim gives it up, and goes on with the
-/// events of the other producer.
+/// A producer dies with a claim. A stage that waits at the claim gives it up, and continues with
+/// the events of the other producer.
 #[test]
 fn a_waiting_stage_gives_up_the_claim_of_a_dead_producer() {
     let _watched = crate::watchdog::watched();
@@ -338,8 +339,8 @@ fn a_close_ends_the_wait_of_a_producer() {
 #[test]
 fn the_last_producer_that_leaves_closes() {
     let _watched = crate::watchdog::watched();
-    // `dies` says whether the first producer dies, and `first` whether it goes before the other
-    // producer leaves.
+    // `dies` says whether the first producer dies instead of leaving, and `first` says whether it
+    // does so before the other producer leaves.
     for (dies, first) in [(false, true), (true, true), (true, false)] {
         let segment = two(4, 0, only());
         let (mut one, mut other) = (segment.shared_producer(1), segment.shared_producer(2));

@@ -116,7 +116,7 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     /// Example: [`RawBlockProducer`].
     ///
     /// # Errors
-    /// As [`RawProducer::next_n`].
+    /// The call returns the errors of [`RawProducer::next_n`].
     pub fn try_claim(&mut self, len: usize) -> Result<u64, ClaimError> {
         let first = self.tx.next_n(len)?;
         self.open = Some((first, self.tx.claimed()));
@@ -129,7 +129,7 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     /// Example: [`RawBlockProducer`].
     ///
     /// # Errors
-    /// As [`RawProducer::next_n`], and [`ClaimError::TimedOut`].
+    /// The call returns the errors of [`RawProducer::next_n`], and [`ClaimError::TimedOut`].
     pub fn claim_by(
         &mut self,
         len: usize,
@@ -244,7 +244,7 @@ impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
     /// Example: [`RawBlockProducer`].
     ///
     /// # Errors
-    /// As [`RawConsumer::available`].
+    /// The call returns the errors of [`RawConsumer::available`].
     pub fn available(&mut self, max: usize) -> Result<SeqRange, BatchError> {
         self.lent = None;
         let rx = self.rx.as_mut().ok_or(BatchError::Unavailable)?;
@@ -258,7 +258,8 @@ impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
     /// Example: [`RawBlockProducer`].
     ///
     /// # Errors
-    /// As [`Consumer::batch_by`](crate::Consumer::batch_by), and [`BatchError::Contended`].
+    /// The call returns the errors of [`Consumer::batch_by`](crate::Consumer::batch_by), and
+    /// [`BatchError::Contended`].
     pub fn wait_by(&mut self, max: usize, deadline: Instant) -> Result<SeqRange, BatchError> {
         if let Some(rx) = self.rx.take() {
             let mut rx = rx.into_inner();

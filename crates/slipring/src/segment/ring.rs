@@ -38,7 +38,7 @@ use crate::ring::spec::Delivery;
 
 /// A producer of a segment.
 pub type SegmentProducer<E, L = Interleaved, S = Single> = Producer<E, InSegment<L>, S>;
-/// A handle of a segment's stage.
+/// A consumer of a segment: the handle of a stage, a shard, a pool's worker or a tap's member.
 pub type SegmentConsumer<E, A, D, L = Interleaved> = Consumer<E, A, D, InSegment<L>>;
 
 /// A ring over the areas of a segment. `E` is plain data: every bit pattern is a valid `E`.
@@ -68,7 +68,7 @@ impl<E: PlainBytes + 'static> SegmentRing<AtomicBytes<E>> {
         areas: &Areas,
         participant: &Participant,
     ) -> Result<SegmentRing<AtomicBytes<E>>, BuildError> {
-        // Checks the keys, too, for the size of `E`.
+        // Making the needs also checks that the keys lie inside an `E`.
         declaration.needs::<E>()?;
         let mut plan = declaration.plan()?;
         plan.choose_wait(&participant.wait, &participant.producer_wait);
@@ -109,8 +109,8 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the ring of one process from a plan.
     ///
     /// # Safety
-    /// As for [`SegmentRing::over`]. The plan has the same lines and queues as the plan of the
-    /// declaration.
+    /// The conditions of [`SegmentRing::over`] hold. The plan has the same lines and queues as the
+    /// plan of the declaration.
     pub(super) unsafe fn planned(
         plan: Plan,
         declaration: &Declaration,
@@ -236,7 +236,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         self.core.report()
     }
 
-    /// Makes the producer's handle, which goes on where the previous producer stopped.
+    /// Makes the producer's handle, which continues where the previous producer stopped.
     ///
     /// # Safety
     /// This process owns the producer's seat, and has no other producer's handle; or the ring is a
@@ -280,8 +280,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a stage that may write.
     ///
     /// # Safety
-    /// As for [`SegmentRing::reader`]. The stage was declared as a stage that writes, or the ring
-    /// is a ring of copies.
+    /// The conditions of [`SegmentRing::reader`] hold. The stage was declared as a stage that
+    /// writes, or the ring is a ring of copies.
     pub unsafe fn writer(&self, stage: usize) -> SegmentConsumer<E, Writing, Seated, L> {
         self.consumer(stage)
     }
@@ -290,10 +290,10 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// does.
     ///
     /// # Errors
-    /// As for [`Tap::subscribe`](crate::Tap::subscribe).
+    /// The call returns the errors of [`Tap::subscribe`](crate::Tap::subscribe).
     ///
     /// # Panics
-    /// The stage with this index is no tap.
+    /// Panics if the stage with this index is no tap.
     pub fn subscribe(
         &self,
         tap: usize,
@@ -320,8 +320,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a worker that may write.
     ///
     /// # Safety
-    /// As for [`SegmentRing::pool_reader`]. The pool was declared as a pool that writes, or the
-    /// ring is a ring of copies.
+    /// The conditions of [`SegmentRing::pool_reader`] hold. The pool was declared as a pool that
+    /// writes, or the ring is a ring of copies.
     pub unsafe fn pool_writer(
         &self,
         pool: usize,
@@ -357,8 +357,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of one shard of a stage that may write.
     ///
     /// # Safety
-    /// As for [`SegmentRing::shard_reader`]. The stage was declared as a stage that writes, or the
-    /// ring is a ring of copies.
+    /// The conditions of [`SegmentRing::shard_reader`] hold. The stage was declared as a stage that
+    /// writes, or the ring is a ring of copies.
     pub unsafe fn shard_writer(
         &self,
         stage: usize,

@@ -52,7 +52,7 @@ fn publish(tx: &mut SegmentProducer<u64>, events: &[u64]) {
     events.iter().for_each(|&event| _ = tx.publish(|slot| *slot = event).unwrap());
 }
 
-/// Handles what is available, and returns the positions.
+/// Handles all available events, and returns their positions.
 fn work(shard: &mut Shard) -> Vec<u64> {
     let mut seen = Vec::new();
     shard.poll(usize::MAX, |_, at| seen.push(at.seq)).unwrap();
@@ -130,7 +130,7 @@ fn the_next_of_a_shard_goes_on_where_the_dead_one_stopped() {
         let segment = Segment::new(16, start, stages);
         let (mut tx, mut end) = (segment.producer(1), segment.reader(9, 1));
         let (mut one, mut other) = (segment.shard(2, 0, 0), segment.shard(3, 0, 1));
-        // Shards of the events: 0, 1, 0, 1, 0, 0.
+        // The six events belong to the shards 0, 1, 0, 1, 0 and 0.
         let events = [0, 1, 0, 1, 0, 0].map(|shard| event_of(shard, 0));
         publish(&mut tx, &events);
         assert!(one.suspects().is_empty());
@@ -197,8 +197,8 @@ fn a_shard_passes_over_its_own_suspects() {
     assert_eq!(segment.reader(9, 2).for_each(|_, _| ()).unwrap(), 6);
 }
 
-/// Only lent events count as suspects, and not events that were found: events of other shards,
-/// between or behind the lent events, are no suspects.
+/// A shard's suspects are the events that it was lent. The events of other shards between or behind
+/// them, which the shard has only found, are no suspects.
 #[test]
 fn a_shard_is_lent_its_own_events_only() {
     let _watched = crate::watchdog::watched();
@@ -284,7 +284,7 @@ fn the_bytes_that_the_writer_left_select_the_shard() {
     publish(&mut tx, &[event_of(0, 0); 6]);
     let (zero, one) = (event_of(0, 50), event_of(1, 50));
     change.poll(2, |event, at| *event = if at.seq == 0 { zero } else { one }).unwrap();
-    // The writer advances without a release, and stores the shard ids.
+    // The writer holds its batch, which stores the events' shard ids and releases no event.
     let mut batch = change.batch(2).unwrap();
     batch.iter_mut().for_each(|event| *event = one);
     batch.hold();
@@ -422,7 +422,8 @@ fn random_words_are_an_error_at_most() {
         for round in 0..20 {
             for _ in 0..random.usize(1..words) {
                 let value = match random.u32(..3) {
-                    // A word close to a right one.
+                    // A small number, shifted by a few bits, is close to a word that a ring would
+                    // store.
                     0 => random.u64(..12) << random.u32(..17),
                     _ => random.u64(..) >> random.u32(..64),
                 };

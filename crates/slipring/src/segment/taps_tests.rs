@@ -234,7 +234,7 @@ fn a_segment_of_taps_alone() {
         assert!(matches!(tx.try_publish(|_| ()), Err(ClaimError::Gated { .. })));
         segment.kill(2, late);
         publish(&mut tx, 1);
-        // The next producer goes on where this producer died.
+        // The next producer continues where this producer died.
         segment.kill(1, tx);
         segment.bury(1);
         let mut tx = segment.producer(3);
@@ -452,7 +452,7 @@ fn random_words_of_taps_are_an_error_at_most() {
     }
 }
 
-/// A tap of a segment has a bit for each member.
+/// A tap of a segment has room for at most 64 members, because one word has a bit for each member.
 #[test]
 fn a_tap_of_a_segment_has_limited_room() {
     let segment = Segment::new(4, 0, vec![tap("tap", 64, &[])]);

@@ -204,7 +204,7 @@ fn a_death_that_ends_the_ring_ends_the_wait_of_a_task() {
 }
 
 /// While the executor does not poll the task, the reactor's thread gives up the claim of a dead
-/// producer, so that the other parties go on, too.
+/// producer, so that the other parties can continue.
 #[test]
 fn the_claim_of_a_dead_producer_is_given_up_for_a_task() {
     let _watched = crate::watchdog::watched();

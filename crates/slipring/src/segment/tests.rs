@@ -143,7 +143,7 @@ fn a_wait_for_a_dead_process_tells_or_fails_as_declared() {
             (OnDeath::Tell, WaitError::PeerDead(dead)) => {
                 assert_eq!((dead.stage.as_str(), dead.pid, dead.seq), ("only", 1002, 0));
                 assert!(error.to_string().contains("process 1002"), "{error}");
-                // The graph goes on with another reader.
+                // The graph continues with another reader.
                 segment.bury(2);
                 let mut reader = segment.reader(3, 0);
                 assert_eq!(reader.poll(8, |_, _| ()).unwrap(), 2);
@@ -276,7 +276,7 @@ fn a_panic_leaves_the_place_to_another() {
 }
 
 /// A full ring gates the producer of another process, and the reader's release lets that producer
-/// go on.
+/// continue.
 #[test]
 fn a_full_ring_gates_the_producer() {
     let _watched = crate::watchdog::watched();
@@ -360,7 +360,7 @@ fn a_last_position_that_nobody_can_reach_is_damage() {
         assert_eq!(word.swap(last, Ordering::Relaxed), 3);
         assert!(matches!(first.for_each(|_, _| ()), Err(WaitError::Damaged)), "{last}");
         assert_eq!(first.next_seq(), 3);
-        // The stage behind it may wait for a position that the first stage can still reach.
+        // The second stage may wait for a position that the first stage can still reach.
         if last != 4 {
             assert!(matches!(second.for_each(|_, _| ()), Err(WaitError::Damaged)), "{last}");
         }

@@ -1,4 +1,4 @@
-//! The calls of each handle, each of which a loop repeats.
+//! The calls of each handle that the tests repeat in a loop.
 
 use std::future::Future;
 use std::pin::pin;
@@ -69,7 +69,7 @@ pub(super) fn done<T, X: Into<Seen>>(result: Result<T, X>) -> Seen {
     result.map_or_else(Into::into, |_| Done)
 }
 
-/// Returns the finding of a call that returns the number of events.
+/// Returns what the test has seen in the result of a call that returns a number of events.
 pub(super) fn some(result: Result<impl TryInto<u64>, WaitError>) -> Seen {
     let count = |count: Result<u64, _>| if count.unwrap_or(1) == 0 { Nothing } else { Done };
     result.map_or_else(Into::into, |found| count(found.try_into().map_err(drop)))
