@@ -6,7 +6,7 @@
 //! - I1: a pending future has registered its waker in the wait queue, by the same steps as a thread
 //!   that goes to sleep there (queue::I1, reactor::I1); its drop removes the waker. If the handle
 //!   had spent its budget, the future has woken its task instead, and the handle's next poll finds
-//!   a new budget. So the task goes on even if this future is dropped.
+//!   a new budget. So the task runs again even if this future is dropped.
 //! - I2: a future that is dropped before it is done has claimed no slot and was lent no event.
 
 use std::future::Future;

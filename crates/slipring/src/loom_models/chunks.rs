@@ -24,8 +24,8 @@ type Worker = SegmentPoolWriter<u64>;
 const LOST: Caught = Caught::Message("events were lost");
 const DAMAGED: Caught = Caught::Message("the segment is damaged");
 
-/// Marked stores of a worker that takes a chunk: its begin, its end, the events left, its bound,
-/// its cell, the claim word.
+/// Number of marked stores by which a worker takes a chunk: one each for the chunk's begin, its
+/// end, the number of events left, the bound, the cell, and the claim word.
 const TAKE: usize = 6;
 
 /// The stage behind the pool.
@@ -387,7 +387,7 @@ fn loom_twin_chunk_relaxed() {
     caught("chunks::loom_a_worker_is_lapped_while_it_takes_a_chunk", "chunk-relaxed", Caught::Race);
 }
 
-/// A worker dies after `stores` stores, while it takes a tombstone. Another one passes over the
+/// A worker dies after `stores` stores, while it takes a tombstone. Another worker passes over the
 /// tombstone's positions, and handles the event behind them.
 #[test]
 fn loom_a_worker_dies_with_a_tombstone() {

@@ -203,8 +203,9 @@ fn loom_a_producer_of_several_dies_in_a_ring_of_one_slot() {
 }
 
 /// A producer dies in its last claim, the stage reads, and the other producer claims the free
-/// slots. A process recovers the dead one, and dies. Another process takes the seat, if it is free,
-/// and claims. One more process repeats the recovery. The steps come one after the other.
+/// slots. A process recovers the dead producer, and then dies itself. Another process takes the
+/// seat, if it is free, and claims. One more process repeats the recovery. The steps come one after
+/// the other.
 fn a_recoverer_dies(
     (stores, recovered): (usize, usize),
     capacity: usize,
@@ -282,7 +283,7 @@ fn loom_a_producer_dies_between_the_runs_of_a_claim() {
 }
 
 /// Two processes find that a producer has died. One of them then takes the seat, and publishes over
-/// the slots that the dead one had claimed.
+/// the slots that the dead producer had claimed.
 #[test]
 fn loom_two_processes_recover_a_producer() {
     explore_unfenced(150, None, || {
@@ -351,8 +352,8 @@ fn loom_a_seat_is_taken_during_a_recovery() {
     });
 }
 
-/// A producer dies with a claim, and is recovered. Another one takes its seat and claims, while a
-/// third one records the claim of the dead one.
+/// A producer dies with a claim, and is recovered. Another producer takes its seat and claims,
+/// while a third producer records the dead producer's claim.
 #[test]
 fn loom_a_seat_is_taken_while_its_claim_is_recorded() {
     for stores in 3..5 {

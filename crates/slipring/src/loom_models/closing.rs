@@ -42,8 +42,7 @@ fn drain(reader: &mut SegmentReader<u64>) -> u64 {
     }
 }
 
-/// A producer publishes, and another process closes the ring. The stage sees all that was
-/// published.
+/// A producer publishes, and another process closes the ring. The stage sees every published event.
 #[test]
 fn loom_a_ring_closes_while_a_producer_claims() {
     explore(1_000, Some(2), || {

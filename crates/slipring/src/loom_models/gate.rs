@@ -156,8 +156,8 @@ fn loom_twin_released_relaxed_to_two_producers() {
 }
 
 /// Two producers fill one slot in turn, and a pool of one worker releases it between their laps.
-/// One producer claims the slot after that release. The other one may see this claim, and still
-/// load the pool's claim word as it was before the release.
+/// One producer claims the slot after that release. The other producer may see this claim, and
+/// still load the pool's claim word as it was before the release.
 #[test]
 fn loom_two_producers_wait_for_a_pool() {
     explore_unfenced(1, Some(3), || {

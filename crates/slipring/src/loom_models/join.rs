@@ -1,6 +1,6 @@
 //! Models of membership. Readers join and leave a tap, and workers join a pool, while producers and
-//! stages go on working. In the names of twins, a *passer* is a producer or stage directly behind a
-//! tap.
+//! stages continue to work. In the names of twins, a *passer* is a producer or stage directly
+//! behind a tap.
 //!
 //! The models have one producer and up to two other threads, on rings of 1 to 4 slots.
 
@@ -374,8 +374,8 @@ fn loom_twin_worker_seat_freed_relaxed() {
     caught("join::loom_a_worker_joins_where_one_left", "seat-freed-relaxed", UNHANDLED);
 }
 
-/// A worker joins a pool while another one handles events. Shows that the two share the events, and
-/// that a reader behind the pool sees all of them in order.
+/// A worker joins a pool while another worker handles events. Shows that the two share the events,
+/// and that a reader behind the pool sees all of them in order.
 #[test]
 fn loom_a_worker_joins_another() {
     explore(10_000, Some(3), || {

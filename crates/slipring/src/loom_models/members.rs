@@ -320,7 +320,7 @@ fn loom_twin_joiner_unfenced_after_a_death() {
 }
 
 /// The producer dies after `stores` stores: before its stamp, or between its stamp and its cursor.
-/// The next producer publishes nothing, and the member sees all that is published.
+/// The next producer publishes nothing, and the member sees every published event.
 fn a_producer_dies(stores: usize, least: usize) {
     explore(least, None, move || {
         let segment = tapped(2, 1, &[], Wait::BusySpin);

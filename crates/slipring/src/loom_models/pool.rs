@@ -327,8 +327,9 @@ fn loom_an_orphaned_chunk_bounds_the_frontier() {
     });
 }
 
-/// A thread leaves the chunks of two workers, and a third worker adopts chunks. It may find the
-/// second orphan before that orphan is counted, because it sees the first one counted.
+/// A thread drops two workers, each of which leaves a chunk, and a third worker adopts chunks.
+/// Because the count already includes the first orphan, the third worker may find the second orphan
+/// before that orphan is counted.
 #[test]
 fn loom_an_orphan_is_adopted_before_it_is_counted() {
     explore_unfenced(25, None, || {
@@ -447,8 +448,9 @@ fn loom_twin_lagging_bound_unnotified() {
 }
 
 /// Two pools stand one behind the other, and in each of them one worker leaves without finishing
-/// its chunk. Shows that a worker of the chunk's own pool adopts it. The chunk of the first pool is
-/// orphaned first, and may still be unhandled when the other one is.
+/// its chunk. Shows that each orphaned chunk is adopted by a worker of its own pool. The first
+/// pool's chunk is orphaned first, and may still be unhandled when the second pool's chunk is
+/// orphaned.
 #[test]
 fn loom_each_pool_adopts_its_own_chunks() {
     explore_unfenced(90, Some(2), || {

@@ -257,7 +257,7 @@ impl Segment {
 struct Seen {
     /// The event at each position.
     events: Vec<u64>,
-    /// The next position that the present process is lent.
+    /// Position of the next event that the present process is lent.
     next: usize,
     /// The position before which the stage has released all events.
     released: usize,

@@ -1,8 +1,8 @@
 //! Models of a promise: one value, one thread that fulfils or breaks the promise, and one thread or
 //! task that waits.
 //!
-//! The models watch the value, the sleeper, and the allocation: freeing it must come after each use
-//! of it (`promise::handover::I4`). They also fail if the allocation is never freed.
+//! The models watch each use of the value, the sleeper and the allocation. They fail if the
+//! allocation is used after it was freed (`promise::handover::I4`), or if it is never freed.
 //!
 //! In loom, an unparked thread sees everything that the waking thread did. A sleeping thread would
 //! hide missing edges, so the threads of the data-edge models poll instead.
@@ -88,7 +88,7 @@ fn loom_a_thread_sleeps_until_the_promise_is_broken() {
 
 /// A task polls again and again, with a new waker each time, while the promise is fulfilled. It may
 /// take the value while the promise's half still takes the sleeper out, and either half may be the
-/// last one.
+/// last one to use the allocation.
 #[test]
 fn loom_a_task_polls_with_changing_wakers() {
     explore(900, None, || {

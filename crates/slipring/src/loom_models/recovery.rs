@@ -18,7 +18,7 @@ const PART_OF_A_FAILURE: Caught = Caught::Message("a part of a failure");
 const NO_REASON: Caught = Caught::Message("failed without a reason");
 const LEFT_ASLEEP: Caught = Caught::Deadlock(&["s1"]);
 
-/// A process leaves its seat, and another process takes it. Both write to the same event.
+/// A process leaves its seat, and another process takes it. Both processes write to the same event.
 #[test]
 fn loom_a_seat_changes_its_owner() {
     explore_unfenced(8, None, || {
@@ -148,7 +148,7 @@ fn loom_twin_record_seen_relaxed() {
     caught("recovery::loom_a_failure_is_read_elsewhere", "record-seen-relaxed", PART_OF_A_FAILURE);
 }
 
-/// One process fails the graph. Another one that sees the failed bit finds the reason.
+/// One process fails the graph. Another process that sees the failed bit finds the reason.
 #[test]
 fn loom_a_failed_bit_is_seen_elsewhere() {
     explore_unfenced(5, None, || {

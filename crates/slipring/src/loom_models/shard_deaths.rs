@@ -1,6 +1,6 @@
 //! Models of shards between processes. One shard dies in the middle of a change of two words, while
-//! the other shard, the producer and the stage behind the shards go on. Each model uses the segment
-//! of [`processes`](super::processes).
+//! the other shard, the producer and the stage behind the shards continue. Each model uses the
+//! segment of [`processes`](super::processes).
 //!
 //! The models have three threads, two shards and up to 3 events, on rings of two slots.
 

@@ -13,10 +13,10 @@
 //! stores more than a claim within one process.
 //!
 //! Invariants
-//! - I1: a producer stores its intent before the claim word names it, and its next intent only
-//!   after the claim has ended: after its slots are stamped. So while the claim word names a seat
-//!   and its position is the end of that seat's intent, the intent belongs to the last claim, or to
-//!   a claim that has ended.
+//! - I1: a producer stores its intent before the claim word names it, and stores its next intent
+//!   only after the claim has ended, that is, after all slots of the claim are stamped. So while
+//!   the claim word names a seat and its position is the end of that seat's intent, the intent
+//!   belongs to the last claim, or to a claim that has ended.
 //! - I2: a swap of the claim word replaces the name of a seat only after that seat's claim is
 //!   recorded, or has ended. So the claim word or the claim's head shows each claim that has not
 //!   ended (`edge::intended`).

@@ -81,8 +81,8 @@ pub trait Proof: Send + Sync {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDeath {
-    /// The waiting parties wait until another process takes the dead one's place. A wait still ends
-    /// at its deadline and at the end of the graph.
+    /// The waiting parties wait until another process takes the dead process's place. A wait still
+    /// ends at its deadline and at the end of the graph.
     #[default]
     Wait,
     /// The calls of the waiting parties return [`WaitError::PeerDead`](crate::WaitError::PeerDead).

@@ -1,8 +1,9 @@
 //! Rings that processes share: which process has which place, which processes have died, and how
 //! the others settle what the dead left.
 //!
-//! The rooms below serve both worlds, and call [`World`](crate::ring::world::World) where threads
-//! and processes differ. This room is the answer for processes:
+//! The modules that this one builds on serve rings of threads and rings of processes alike, and
+//! call [`World`](crate::ring::world::World) where the two differ. This module implements `World`
+//! for processes:
 //!
 //! | file | holds |
 //! |---|---|
@@ -12,10 +13,10 @@
 //! | `closing` | the end of a ring whose last producer may die |
 //! | `watch` | which deaths hold a party up, and which ones its calls return |
 //! | `claims` | claims of several producers, each a process of its own |
-//! | `recovery` | how the living settle what the dead left; where a new producer goes on |
+//! | `recovery` | how the living settle what the dead left; where a new producer continues |
 //! | `layout` | layouts whose slots lie in a segment |
 //! | `producer` | the handle of one of several producers |
-//! | `successor`, `worker` | handles that go on where another process stopped |
+//! | `successor`, `worker` | handles that continue where another process stopped |
 //! | `markers` | the types of these handles |
 //! | `suspects` | what a handle can find out about the previous process at its place |
 //!

@@ -37,8 +37,8 @@ pub(crate) trait SleptFor: Send + Sync {
     fn notice(&self) -> Duration;
 
     /// Checks for deaths as a waiting party does, on behalf of the task with the number `task`.
-    /// `place` is that of the task's handle. Returns whether the task must be woken because its
-    /// next call returns an error.
+    /// `place` is the place of the task's handle. Returns whether the task must be woken because
+    /// its next call returns an error.
     fn watch(&self, task: u64, place: Place) -> bool;
 }
 

@@ -149,7 +149,7 @@ impl<E, C: BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
     /// released.
     ///
     /// # Cost
-    /// One release. A release also releases events that a [`hold`](crate::Batch::hold) kept.
+    /// Costs one release, which also releases the events that a [`hold`](crate::Batch::hold) kept.
     ///
     /// [`StageReport::skipped`]: crate::StageReport::skipped
     pub fn pass_over_suspects(&mut self) -> Result<u64, WaitError> {

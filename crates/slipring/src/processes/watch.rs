@@ -251,7 +251,7 @@ impl Processes {
     }
 
     /// Settles what dead workers of all pools left. The living workers of each pool then finish the
-    /// chunks of the dead ones.
+    /// dead workers' chunks.
     fn settle_dead_workers(&self, control: &Control, ring: &dyn Recover) {
         for (pool, stage) in control.plan.stages.iter().enumerate() {
             if matches!(stage.delivery, Delivery::Pool { .. }) {

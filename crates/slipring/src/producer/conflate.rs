@@ -313,7 +313,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
         while !self.kept.is_empty() {
             match self.producer.reserve_until(deadline) {
                 Ok(seq) => self.publish_first(seq),
-                // Without a deadline, `flush_by` goes on waiting after the wait strategy's timeout.
+                // Without a deadline, `flush_by` continues to wait after the wait strategy's
+                // timeout.
                 Err(ClaimError::TimedOut(_)) if deadline.is_none() => {}
                 Err(error) => return Err(error),
             }

@@ -142,7 +142,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         seq
     }
 
-    /// Works as [`Producer::reserve_shared`], where other handles exist or have existed.
+    /// Works as [`Producer::reserve_shared`], for a handle that is not alone or has not always been
+    /// alone.
     #[inline]
     fn reserve_in_company(&mut self, len: u64, company: Company) -> Result<u64, Refusal> {
         let settles = company == Company::Earlier;
@@ -421,7 +422,7 @@ struct Room<'c, E, L: Layout, S> {
     /// Deadline of the call.
     deadline: Option<Instant>,
     /// The stage that still holds the awaited slots. If other producers take these slots, the wait
-    /// goes on for later slots, which another stage may hold.
+    /// continues for later slots, which another stage may hold.
     slowest: usize,
     sharing: PhantomData<S>,
 }

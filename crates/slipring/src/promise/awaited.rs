@@ -48,9 +48,10 @@ struct Bounds {
 /// neither fulfilled nor broken when the call checked it last. The handle does not keep the ring
 /// alive.
 ///
-/// Threads wait by [`wait`](Awaited::wait) and the calls beside it. Tasks of any runtime await the
-/// handle, which is a future: `(&mut answer).await` leaves the handle usable. One program may use
-/// both ways. The value is returned once; each later call returns [`AwaitError::Taken`].
+/// Threads wait by [`wait`](Awaited::wait), [`wait_for`](Awaited::wait_for) and
+/// [`wait_until`](Awaited::wait_until). Tasks of any runtime await the handle, which is a future:
+/// `(&mut answer).await` leaves the handle usable. One program may use both ways. The value is
+/// returned once; each later call returns [`AwaitError::Taken`].
 ///
 /// Dropping the handle abandons the promise: the other half gets its value back, or the value is
 /// dropped with the handle if it was handed over already.
@@ -368,7 +369,7 @@ struct Answer<'a, T> {
     asked: Option<&'a Asked>,
     /// Deadline of the call.
     deadline: Option<Instant>,
-    /// Longest time between two checks whether the wait would never end.
+    /// Longest time between two checks for a wait that would never end.
     notice: Option<Duration>,
     /// The error of a wait that would never end.
     stuck: Option<WaitError>,

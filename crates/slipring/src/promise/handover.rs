@@ -77,7 +77,7 @@ struct Handover<T> {
     memory: GuardedAllocation,
 }
 
-/// The end of a settled promise.
+/// The way in which a promise was settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settlement {
     Fulfilled,

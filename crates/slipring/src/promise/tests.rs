@@ -42,7 +42,7 @@ fn poll<T>(awaited: &mut Awaited<T>, waker: &Waker) -> Poll<Result<T, AwaitError
     Pin::new(awaited).poll(&mut Context::from_waker(waker))
 }
 
-/// The steps of one half, in the order of [`a_value_is_dropped_once_in_every_order`].
+/// A step of one half, in a sequence of the test [`a_value_is_dropped_once_in_every_order`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     Fulfil,

@@ -36,7 +36,7 @@ pub struct BlockProducer<S: sharing::Sharing = Single> {
 }
 
 impl<S: sharing::Sharing> BlockProducer<S> {
-    /// Makes the handle from the handle of the inner producer.
+    /// Wraps a producer of the ring as a producer of blocks.
     ///
     /// # Safety
     /// Each slot of the ring has a block of `size` bytes. Any bytes form a valid value of a block.
@@ -273,7 +273,7 @@ pub struct BlockConsumer<A: lease::Access, C: lease::Delivery> {
 }
 
 impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
-    /// Makes the handle from the handle of the inner consumer.
+    /// Wraps a consumer of the ring as a consumer of blocks.
     ///
     /// # Safety
     /// The conditions of [`BlockProducer::over`] hold.

@@ -126,7 +126,8 @@ fn a_pool_behind_a_tap_finds_the_end() {
     }
 }
 
-/// A pool next to a first tap, and a stage behind the pool, find the end.
+/// A pool next to a tap, both directly behind the producers, finds the end, and so does a stage
+/// behind the pool.
 #[test]
 fn a_pool_beside_a_tap_finds_the_end() {
     let _watched = crate::watchdog::watched();

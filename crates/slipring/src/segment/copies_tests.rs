@@ -38,7 +38,7 @@ fn seated(segment: &Segment, number: u32, party: usize) -> (Ring, usize) {
     (ring, seat.expect("a free seat"))
 }
 
-/// Makes a copying handle from the handle that a call of a ring returns.
+/// Calls a method of a ring, and wraps the returned handle as a copying handle.
 macro_rules! copying {
     ($handle:ident: $ring:ident.$call:ident($($argument:expr),*)) => {
         // SAFETY: the ring is one of copies.
@@ -409,7 +409,7 @@ impl Scribbler<'_> {
     }
 }
 
-/// Makes all calls of a handle that do not wait for ever.
+/// Calls each method of a handle that does not wait for ever.
 macro_rules! read {
     ($handle:expr, $random:expr, $done:expr) => {{
         let (handle, random) = (&mut $handle, &mut $random);

@@ -8,8 +8,8 @@
 //! Invariants
 //! - I1: bytes of an event are accessed only through `&AtomicBytes`, so no other process can make
 //!   an access undefined. The other words of a segment are atomic.
-//! - I2: the `read` events from the inner handle's next event on were found by its last call, were
-//!   copied, and are not released.
+//! - I2: the inner handle's last call found the next `read` events. They were copied out, and are
+//!   not released yet.
 //! - I3: a call that does not wait takes a number of steps that the ring's capacity and its number
 //!   of seats bound. A call with a deadline ends by its deadline. Both hold whatever other
 //!   processes store.
@@ -33,9 +33,9 @@ use crate::ring::slots::Interleaved;
 ///
 /// - [`next`](CopyingConsumer::next) returns a copy of one event and the event's position;
 ///   [`read_batch`](CopyingConsumer::read_batch) copies several events to a slice.
-/// - The next call, or [`release`](CopyingConsumer::release), releases the events of a call. Until
-///   then, no honest producer overwrites these events. If the handle is dropped before that, or its
-///   process dies, the events are delivered again, to the next handle
+/// - The next call, or [`release`](CopyingConsumer::release), releases the events that a call
+///   returned. Until then, no honest producer overwrites these events. If the handle is dropped
+///   before that, or its process dies, the events are delivered again, to the next handle
 ///   ([`redelivered`](CopyingConsumer::redelivered)).
 /// - A stage that writes stores changed copies back
 ///   ([`write_back`](CopyingConsumer::write_back)).
@@ -69,7 +69,7 @@ pub struct CopyingConsumer<E: PlainBytes, A: sealed::Access, C: sealed::Delivery
 }
 
 impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A, C> {
-    /// Makes the handle from an inner handle that has not lent an event yet.
+    /// Wraps a consumer of the ring, which has not lent an event yet, as a consumer that copies.
     #[doc(hidden)]
     pub fn over(inner: Consumer<AtomicBytes<E>, A, C, InSegment<Interleaved>>) -> Self {
         CopyingConsumer { inner, read: 0 }

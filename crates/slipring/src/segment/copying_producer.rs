@@ -47,7 +47,7 @@ pub struct CopyingProducer<E: PlainBytes, S: sealed::Sharing = Single> {
 }
 
 impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
-    /// Makes the handle from the handle of the inner producer.
+    /// Wraps a producer of the ring as a producer that copies.
     #[doc(hidden)]
     pub fn over(inner: Producer<AtomicBytes<E>, InSegment<Interleaved>, S>) -> Self {
         CopyingProducer { inner }

@@ -19,7 +19,7 @@ pub enum StageDelivery {
     /// One handle sees all events.
     #[default]
     Each,
-    /// Each event goes to one of this number of workers.
+    /// Each event goes to one worker. The field is the number of workers.
     Pool(usize),
     /// Each event goes to the shard that its key selects.
     Shards {
@@ -30,7 +30,7 @@ pub enum StageDelivery {
         /// Length of the key, in bytes.
         key_length: usize,
     },
-    /// Up to this number of readers at a time may join and leave.
+    /// Readers may join and leave. The field is the largest number of readers at a time.
     Tap(usize),
 }
 

@@ -114,7 +114,7 @@ enum Patience {
 }
 
 impl<S: sharing::Sharing> MessageProducer<S> {
-    /// Makes the handle from the handle of the ring's cells.
+    /// Wraps the handle of the ring's cells as a handle of messages.
     ///
     /// # Panics
     /// The blocks are no cells.
@@ -157,7 +157,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// ```
     ///
     /// # Errors
-    /// [`MessageError::TooLong`]; the errors of [`Producer::claim_n`](crate::Producer::claim_n).
+    /// The call returns [`MessageError::TooLong`], or the errors of
+    /// [`Producer::claim_n`](crate::Producer::claim_n).
     ///
     /// # Cost
     /// Costs a claim of the message's cells, the copy, and a store. A message that does not fit
@@ -217,7 +218,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     }
 
     /// Publishes the cells before the ring's end as padding, if these are fewer than `cells`. The
-    /// producer must be alone, so that it claims at the position that it knows.
+    /// producer must be the ring's only one, so that it claims at the position that it knows.
     fn pad_to_end(&mut self, cells: usize, patience: Patience) -> Result<(), MessageError> {
         let at = self.tx.next_seq() as usize & (self.tx.capacity() - 1);
         let before_end = self.tx.capacity() - at;
@@ -350,7 +351,7 @@ pub struct MessageConsumer<C: lease::Delivery> {
 }
 
 impl<C: lease::Delivery> MessageConsumer<C> {
-    /// Makes the handle from the handle of the ring's cells.
+    /// Wraps the handle of the ring's cells as a handle of messages.
     ///
     /// # Panics
     /// The blocks are no cells.

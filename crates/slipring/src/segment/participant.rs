@@ -27,8 +27,8 @@ pub struct Participant {
 
 /// Registers this process for the barriers with which sleepers in other processes replace the
 /// fences of notifiers. Returns `false` if the system refuses; [`Participant::always_fences`] must
-/// then be `true`. Each attachment registers anew, because exec(2) drops a registration. Costs up
-/// to some milliseconds in a process of several threads.
+/// then be `true`. Each attachment registers anew, because exec(2) drops a registration. Takes up
+/// to a few milliseconds in a process with several threads.
 pub fn register_for_barriers() -> bool {
     system::register_for_barriers_of_processes()
 }

@@ -167,7 +167,7 @@ fn expect(poll: &mut dyn FnMut() -> Seen, expected: Seen, what: &str) {
     }
 }
 
-/// Runs each row of calls that are refused while the ring is full.
+/// Runs each row of calls that are refused because the ring is full.
 fn refused_for_room<H>(
     slots: Slots,
     producers: usize,
@@ -246,7 +246,7 @@ fn each_call_that_is_refused_for_room_hears_of_a_death() {
     });
 }
 
-/// Runs each row of calls that are refused while no event is there, for a stage of this kind.
+/// Runs each row of calls that are refused because no event is available, for a stage of this kind.
 fn refused_for_an_event<H>(
     slots: Slots,
     kind: TestedStage,
@@ -427,7 +427,7 @@ fn handles_that_are_polled_in_turn_all_hear_of_a_death() {
 /// A time longer than a notice, and longer than a tick of the coarse clock.
 const PAUSE: Duration = Duration::from_millis(15);
 
-/// A notice is as long for a loop that pauses as for a call that waits.
+/// A loop that pauses between its calls learns of a death within a notice, as a waiting call does.
 #[test]
 fn the_first_call_after_a_pause_hears_of_a_death() {
     let _watched = crate::watchdog::watched();

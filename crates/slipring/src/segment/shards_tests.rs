@@ -63,8 +63,8 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_millis(200)
 }
 
-/// Three shards in as many processes share the events by key, and a stage behind them sees all in
-/// order.
+/// Three shards, each in a process of its own, share the events by key, and a stage behind them
+/// sees all events in order.
 #[test]
 fn shards_of_several_processes_share_the_events() {
     let _watched = crate::watchdog::watched();
@@ -341,8 +341,8 @@ fn a_producer_before_shards_goes_on_where_the_one_before_died() {
     }
 }
 
-/// The last producer's end reaches each shard, even a shard whose last event came long before, and
-/// a shard without an event.
+/// When the last producer leaves, each shard finds the end of the stream, even a shard whose last
+/// event came long before, and a shard without an event.
 #[test]
 fn each_shard_finds_the_end() {
     let _watched = crate::watchdog::watched();

@@ -68,7 +68,7 @@ fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// A time in which a reactor's thread falls asleep, and some notices of 1 ms pass.
+/// A time long enough for a reactor's thread to fall asleep, and for some notices of 1 ms to pass.
 const A_WHILE: Duration = Duration::from_millis(30);
 
 fn one(capacity: usize, on_death: OnDeath) -> Segment {
@@ -334,7 +334,7 @@ fn a_waker_that_panics_leaves_no_other_task_asleep() {
     });
     drop(ring);
     let (panics, unpark) = (Arc::new(Panics(AtomicUsize::new(0))), Unpark::new());
-    // Stages behind the same stages share a queue.
+    // Both handles wait in one queue, because stages with the same dependencies share a queue.
     assert!(!handles[0].arm(&Waker::from(panics.clone())));
     assert!(!handles[1].arm(&Waker::from(unpark.clone())));
     tx.publish(|slot| *slot = 7).unwrap();
