@@ -63,10 +63,10 @@ pub trait Waitable: sealed::Sealed {
     /// the graph's wait strategy does not park, no thread notifies, and `arm` itself wakes the
     /// waker at once. The call costs a short lock of the wait queue.
     ///
-    /// At a ring between processes, the waker runs on a thread of the library, which sleeps on
-    /// behalf of all wakers of its queue. At such a ring, `arm` also checks for dead processes, as
-    /// a call that finds nothing does, and returns `true` if the next call would return the error
-    /// of a dead process.
+    /// At a ring between processes, a thread of the library sleeps on behalf of all wakers of a
+    /// queue, and the waker runs on that thread. `arm` then also checks for dead processes, as a
+    /// call that finds nothing does, and returns `true` if the next call would return the error of
+    /// a dead process.
     ///
     /// Example: [`Waitable`].
     fn arm(&mut self, waker: &Waker) -> bool;

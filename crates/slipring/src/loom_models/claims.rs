@@ -1,10 +1,10 @@
 //! Models of a claim word that names the winner of each claim: several processes produce, and die
 //! at any store.
 //!
-//! Each model has two producers' seats and up to three threads, on rings of 1 to 4 slots. If a
-//! model races a dying process and its recoverers only with other parties, the two run on one
-//! thread, one after the other. Each event of a producer that dies is `100 * number + count`, with
-//! the producer's number and the count of its events.
+//! Each model has two producers' seats and up to three threads, on rings of 1 to 4 slots. Where a
+//! dying process and its recoverers need to race only with other parties, they run on one thread,
+//! one after the other. Each event of a producer that dies is `100 * number + count`, with the
+//! producer's number and the count of its events.
 
 use loom::thread;
 

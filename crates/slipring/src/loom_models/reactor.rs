@@ -1,8 +1,8 @@
 //! Models of tasks that wait in a queue that processes share, and of the thread that sleeps for
 //! them. The model's futex has no limit, so a lost wake-up is a deadlock.
 //!
-//! Each model ends with the end of the ring, which stops the thread. Unlike outside a model, the
-//! thread also sleeps in the queue while no task is armed.
+//! Each model ends with the end of the ring, which stops the thread. In a model, the thread keeps
+//! sleeping in the queue while no task is armed.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};

@@ -235,7 +235,7 @@ fn loom_twin_owner_unchecked() {
 }
 
 /// A stage of one process sleeps, and only a notification ends its sleep. The producer of another
-/// process finds that a third one has died, and fails the graph.
+/// process finds that a third process has died, and fails the graph.
 #[test]
 fn loom_a_death_wakes_a_sleeper_elsewhere() {
     explore(50, Some(3), || {

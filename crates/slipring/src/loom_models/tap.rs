@@ -96,7 +96,7 @@ fn loom_two_producers_pass_a_tap() {
 }
 
 /// Two workers of a pool behind a tap announce their positions in one shared word. Shows that the
-/// earlier position of one does not overwrite the later one of the other.
+/// earlier position of one worker does not overwrite the later position of the other.
 #[test]
 fn loom_two_workers_pass_a_tap() {
     explore(25_000, Some(2), || {
@@ -149,8 +149,8 @@ fn loom_the_second_of_two_taps_is_passed() {
 }
 
 /// A writer depends on a tap, and a reader depends on both. Each of them announces a position on a
-/// line of its own, and a joiner begins at the furthest announced one. It loads the lines in the
-/// order of the stages' indices, which are `reader` and `writer`.
+/// line of its own, and a joiner begins at the furthest announced position. The joiner loads the
+/// lines in the order of the stages' indices, which are `reader` and `writer`.
 fn two_stages_pass_a_tap(reader: usize, writer: usize) {
     explore(200, None, move || {
         let behind: [(Access, Delivery, &[usize]); 2] = match reader {

@@ -197,7 +197,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// The call fails if the graph was closed or halted, or has failed. It returns
     /// [`WaitError::PeerDead`] if the ring is full because a process has died, and the declaration
     /// of that process's stage asks for this error. A call that returns an error counts no dropped
-    /// event. The next call after `PeerDead` drops its event again.
+    /// event. After a call that returned `PeerDead`, the next call drops its event again instead of
+    /// returning the error.
     #[inline]
     pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, WaitError> {
         let seq = self.reserve_now()?;

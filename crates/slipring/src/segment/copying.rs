@@ -10,8 +10,8 @@
 //!   an access undefined. The other words of a segment are atomic.
 //! - I2: the inner handle's last call found the next `read` events. They were copied out, and are
 //!   not released yet.
-//! - I3: a call that does not wait takes a number of steps that the ring's capacity and its number
-//!   of seats bound. A call with a deadline ends by its deadline. Both hold whatever other
+//! - I3: the number of steps of a call that does not wait is bounded by the ring's capacity and its
+//!   number of seats. A call with a deadline ends by its deadline. Both hold whatever other
 //!   processes store.
 
 use std::fmt;

@@ -12,8 +12,8 @@ use crate::processes::layout::InSegment;
 use crate::ring::slots::Interleaved;
 use crate::segment::SegmentProducer;
 
-/// A handler that publishes the next event while it handles an event, up to position 7. It notes
-/// the position on the seat up to which events are lent.
+/// A handler that publishes the next event while it handles an event, up to position 7. For each
+/// event, it notes the seat's `held`, the position up to which events are lent.
 struct Successive {
     tx: SegmentProducer<u64>,
     ring: SegmentRing<u64>,

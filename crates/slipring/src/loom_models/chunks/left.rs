@@ -4,7 +4,7 @@
 use super::*;
 
 /// A worker dies with a chunk. Its recoverer dies after `stores` stores, and the next recoverer
-/// begins again. Two workers look for the chunk; one of them has come since the death.
+/// begins again. Two workers look for the chunk; one of them has joined since the death.
 #[test]
 fn loom_a_recoverer_dies() {
     for stores in [0, 1, 2] {
