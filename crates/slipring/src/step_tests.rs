@@ -511,8 +511,8 @@ fn a_worker_adopts_no_chunk_of_another_pool() {
 }
 
 /// A pool's landmark is a copy of the position in its claim word, at most about 2^32 events old. A
-/// joining worker takes the high bits of the pool's position from it. A worker whose chunk or
-/// tombstone crosses a multiple of 2^32 stores the end of that as the landmark.
+/// joining worker takes the high bits of the pool's position from the landmark. A worker whose
+/// chunk or tombstone crosses a multiple of 2^32 stores its end as the landmark.
 #[test]
 fn a_worker_that_joins_past_2_pow_32_events_starts_at_the_pools_position() {
     for tombstone in [false, true] {

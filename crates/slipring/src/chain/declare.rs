@@ -55,9 +55,9 @@ pub(super) struct Declared<'env, E, L: Layout> {
     /// (`Runner`).
     pub(super) make_runners: Vec<Contained<MakeRunners<'env, E, L>>>,
     pub(super) monitors: Vec<Monitor<E, L>>,
-    /// Number of threads that the stages share; `None`: each stage has threads of its own.
+    /// Number of threads that the stages share; `None` if each stage has threads of its own.
     pub(super) threads: Option<Threads>,
-    /// Where the threads run; `None`: where the system puts them.
+    /// Where the threads run; `None` if the system decides.
     pub(super) placement: Option<Contained<Box<dyn Placement + 'env>>>,
     /// Indices of the open taps; a tap is open until a writing stage is declared after the tap.
     open_taps: Vec<usize>,
@@ -181,7 +181,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
             scope: PhantomData,
         });
         if !Arc::ptr_eq(&own, &nested.declared.identity) {
-            // The closure has returned another chain than the chain that it was given.
+            // The closure has returned a chain other than the one that it was given.
             nested
                 .declared
                 .stages

@@ -84,8 +84,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`Chain::run`]. Before the start, the call refuses a chain that has a stage with a loop
-    /// of its own ([`Chain::read_by`]).
+    /// Returns the errors of [`Chain::run`]. Before the start, the call refuses a chain that has a
+    /// stage with a loop of its own ([`Chain::read_by`]).
     pub fn run_inline<T>(
         mut self,
         produce: impl FnOnce(&mut Inline<'env, E, L>) -> Result<T, Fault>,
@@ -125,12 +125,13 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         // and `driven` is the other chain's ring. The loop below runs the stages of `driven` to
         // their end.
         let Inline { producer, stages, core: driven } = inline;
-        // A swapped chain may still have a reference to its stages.
+        // If the closure swapped two chains, the other chain may still refer to these stages, so
+        // they are taken out of their shared place.
         let mut threads = stages.0.take().map(|mut turn| take(&mut *turn)).unwrap_or_default();
         if !driven.same(&core) {
             core.control.fail(core.control.plan.producer_party(), None, Cause::Dropped);
         }
-        // The drop of `producer` closes its ring, and a panic in it fails this chain's graph.
+        // Dropping `producer` closes its ring. A panic during that drop fails this chain's graph.
         if let Some(panic) = drop_contained(producer) {
             core.control.fail(core.control.plan.producer_party(), None, Cause::Panic(panic));
         }

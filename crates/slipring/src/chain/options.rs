@@ -178,7 +178,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
         self
     }
 
-    /// Sets where the threads of the chain run. Default: where the system puts them.
+    /// Sets where the threads of the chain run. By default, the system decides.
     ///
     /// The build asks `placement` for a place for each thread, the producer's among them. Each
     /// thread of the library is bound to its place before its first stage starts, and before the
@@ -189,9 +189,9 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// [`spawn`](Chain::spawn)ed chain binds itself
     /// ([`Pipeline::bind_thread`](crate::Pipeline::bind_thread)).
     ///
-    /// A thread begins with the binding of the thread that starts it. So start thread pools of your
-    /// program, and child processes, before the chain, and not from a handler or from the closure
-    /// that produces: they would stay on one core.
+    /// A thread begins with the binding of the thread that starts it. So start your program's
+    /// thread pools and child processes before the chain. If a handler or the closure that produces
+    /// started them, they would stay on one core.
     ///
     /// The calling thread makes the slots while it is bound to the place that the placement chose
     /// for the ring's memory. On a machine with several NUMA nodes, the memory is then near the

@@ -5,10 +5,11 @@
 /// were declared earlier.
 pub struct Sequential(());
 /// Marks a [`Chain`](crate::Chain) inside of [`fan_out`](crate::Chain::fan_out): each stage comes
-/// after the stages before the fan-out, and stands beside the others inside of it.
+/// after the stages before the fan-out, and runs in parallel with the other stages inside the
+/// fan-out.
 pub struct FanOut(());
 /// Marks a [`Chain`](crate::Chain) inside of [`branch`](crate::Chain::branch): each stage comes
-/// after the previous stage of the branch, and stands beside the other branches.
+/// after the previous stage of the branch, and runs in parallel with the other branches.
 pub struct Branch(());
 
 pub(super) mod sealed {

@@ -47,8 +47,10 @@ pub struct Batch<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout = Inte
 impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C, L> {
     /// Lends `len` events.
     ///
-    /// # Safety At the handle's last poll, at least `len` events were available, and the handle has
-    /// released none since.
+    /// # Safety
+    ///
+    /// At the handle's last poll, at least `len` events were available, and the handle has released
+    /// none since.
     #[inline]
     pub(crate) unsafe fn new(position: &'c mut C::Position<E, L>, len: u64) -> Self {
         let state = position.state();
@@ -167,8 +169,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Index<usize> for Batc
 }
 
 impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
-    /// Returns a mutable reference to the event at `offset` from the batch's first event. `None`:
-    /// the batch has no event at `offset`, and indexing (`batch[offset]`) would panic.
+    /// Returns a mutable reference to the event at `offset` from the batch's first event. Returns
+    /// `None` if the batch has no event at `offset`; indexing (`batch[offset]`) would panic there.
     ///
     /// Example: [`Batch::iter_mut`].
     #[inline]
@@ -200,7 +202,8 @@ impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
     /// ```
     #[inline]
     pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
-        // SAFETY: as in `get_mut`; the iterator gives each event out once.
+        // SAFETY: as in `get_mut`, no other stage touches the batch (plan::I1). The iterator gives
+        // each event out once.
         unsafe {
             EventsIterMut::new(self.position.state().slots, self.view.first_seq(), self.view.len())
         }

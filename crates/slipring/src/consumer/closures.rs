@@ -50,7 +50,6 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// strategy when no event is available. Returns the number of handled events.
     ///
     /// The loop releases events at the earliest of these times:
-    ///
     /// - before every wait;
     /// - after 1,024 events, or a quarter of the ring (an eighth if stages follow each other);
     /// - after about 32 µs of work (up to a millisecond if a release has to wake a sleeper);
@@ -118,7 +117,6 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// strategy when no event is available. Returns the number of handled events.
     ///
     /// The loop releases events at the earliest of these times:
-    ///
     /// - before every wait;
     /// - after 1,024 events, or a quarter of the ring (an eighth if stages follow each other);
     /// - after about 32 µs of work (up to a millisecond if a release has to wake a sleeper);
@@ -173,7 +171,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         let mut handled = 0;
         let least = if self.position.state().is_sparse { 0 } else { GATHER_AT_LEAST };
         let max_held = (self.position.state().core.capacity() / 4).max(1);
-        // The guard releases if the handler panics.
+        // The guard releases the handled events if the handler panics.
         let guard = ReleaseOnDrop { consumer: self };
         while handled < max {
             let position = &mut guard.consumer.position;

@@ -23,7 +23,7 @@ use crate::ring::waits::Unmet;
 
 /// Number of events that the loop gathers from short runs before the call of the handler.
 pub(crate) const GATHER_AT_LEAST: u64 = 32;
-/// Length of a pass, in events, below which events come sparsely.
+/// Length of a pass, in events, below which the events count as sparse.
 pub(crate) const SPARSE: u64 = 8;
 /// Least length of a long run, in bytes of events: a few cache lines.
 const LONG_RUN: u64 = 192;

@@ -378,8 +378,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         true
     }
 
-    /// Returns the error that this handle has learned from dead processes, if any. `due`: a check
-    /// for dead processes is due.
+    /// Returns the error that this handle has learned from dead processes, if any. `due` says
+    /// whether a check for dead processes is due.
     #[cold]
     fn heard(&self, due: bool) -> Option<WaitError> {
         let state = self.position.state();

@@ -72,9 +72,11 @@ pub(crate) struct LentEvents<'a, E, L: Layout> {
 }
 
 impl<'a, E, L: Layout> LentEvents<'a, E, L> {
-    /// # Safety A poll by the consumer that owns `state` has found the events at `[first, first +
-    /// len)` (position::I2). The consumer releases none of them while the `LentEvents` lives. `max`
-    /// may exceed `len` only if `runs` of the consumer's position returns
+    /// # Safety
+    ///
+    /// A poll by the consumer that owns `state` has found the events at `[first, first + len)`
+    /// (position::I2). The consumer releases none of them while the `LentEvents` lives. `max` may
+    /// exceed `len` only if `runs` of the consumer's position returns
     /// [`Runs::Walked`](crate::consumer::position::Runs::Walked).
     #[inline(always)]
     pub(crate) unsafe fn new(
@@ -127,7 +129,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         progress: &mut Progress,
         mut f: impl FnMut(&mut E, At) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        // SAFETY: as in `write`; one reference lives at a time.
+        // SAFETY: as in `write`, no other stage touches the events before the release. Only one
+        // reference exists at a time.
         self.cells(progress, |event, at| f(unsafe { &mut *event }, at))
     }
 

@@ -99,8 +99,8 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
                     (self.next, self.chunk_end) = (self.last_seen, end);
                     self.last_seen = end;
                     self.taken = core.control.timed.then(|| {
-                        // The reading of the clock at the end of a chunk also serves the next
-                        // chunk.
+                        // The clock's reading at the end of a chunk is also the start time of the
+                        // next chunk.
                         (self.chunk_ended.take().unwrap_or_else(Instant::now), len)
                     });
                     return true;

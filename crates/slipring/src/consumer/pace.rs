@@ -36,7 +36,6 @@ const LONGEST_STRIDE: u64 = 256;
 const MOST_STRIDES: u64 = 64;
 
 /// The pace of a stage's loop. The loop releases events at the earliest of these times:
-///
 /// - the loop has handled all available events;
 /// - a stride (about a microsecond) has passed, and a later stage waits for the next event of this
 ///   stage;
@@ -65,8 +64,8 @@ pub(crate) struct Pace {
     /// Number of held positions at which a stage releases them: a quarter of the ring, or an eighth
     /// in a graph of several levels that has enough cores.
     pub(crate) max_held: u64,
-    /// Length of the current stride, in events. At the end of each stride, the loop looks for a
-    /// later stage that starves.
+    /// Length of the current stride, in events. At the end of each stride, the loop checks whether
+    /// a later stage starves.
     stride: u64,
     /// Length of a stride that takes about `stride_time`, as learned from the clock.
     learned_stride: u64,
@@ -83,8 +82,8 @@ pub(crate) struct Pace {
     since_reading: (u64, u64),
     /// Two readings of the clock: the last one, and the one from which the time since the last
     /// release is measured. The second is the last reading before the last release, or the first
-    /// reading after a wait, whichever is later. `None`: the clock was not read since the loop last
-    /// handled all available events.
+    /// reading after a wait, whichever is later. `None` if the clock was not read since the loop
+    /// last handled all available events.
     readings: Option<(Instant, Instant)>,
     /// Target of the longest time between two releases.
     release_after: Duration,
@@ -111,7 +110,8 @@ impl Pace {
         Pace::on_cores(state, state.control().is_oversubscribed())
     }
 
-    /// Creates the pace of a stage's loop. `oversubscribed`: the graph has more threads than cores.
+    /// Creates the pace of a stage's loop. `oversubscribed` says whether the graph has more threads
+    /// than cores.
     pub(crate) fn on_cores<E, L: Layout>(
         state: &ConsumerState<E, L>,
         oversubscribed: bool,
@@ -154,7 +154,7 @@ impl Pace {
         }
     }
 
-    /// Returns the largest number of events that one pass may handle. `batches`: whether the
+    /// Returns the largest number of events that one pass may handle. `batches` says whether the
     /// handler takes batches.
     #[inline(always)]
     pub(crate) fn max_pass(&self, batches: bool) -> u64 {
@@ -259,8 +259,8 @@ impl Pace {
     }
 
     /// Notes that the loop goes on after a pause, in which the thread may have run other stages.
-    /// `now`: the clock's reading, if the caller has read it. The caller has released all handled
-    /// events.
+    /// `now` is the clock's reading, if the caller has read the clock. The caller has released all
+    /// handled events.
     #[inline(always)]
     pub(crate) fn resume(&mut self, now: Option<Instant>) {
         self.readings = now.map(|now| (now, now));

@@ -34,7 +34,7 @@ impl Handler<u64, Interleaved> for Nothing {
     }
 }
 
-/// Builds a ring of 64 slots with a first stage and the given stages behind the first.
+/// Builds a ring of 64 slots with a first stage and, behind it, the given stages.
 fn empty_ring(behind: &[Delivery]) -> Ring {
     let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(64) };
     let mut stages = vec![StageSpec::new("first", Access::Read, Delivery::Each, &[])];

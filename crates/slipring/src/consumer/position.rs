@@ -82,7 +82,7 @@ pub(crate) enum Runs {
     /// The position finds events by their stamps, and lends each of them. A handler touches only
     /// events that a poll has found.
     Polled,
-    /// As `Polled`, but a handler can continue with the published runs after the polled events.
+    /// Like `Polled`, but a handler can continue with the published runs after the polled events.
     Walked,
 }
 
@@ -104,8 +104,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     fn gather(&mut self, least: u64, max: u64) -> u64;
 
     /// Returns whether the handler has handled all available events. The caller has just handled
-    /// some events, and has released none of them. `short`: the last poll found fewer events than
-    /// requested. Reads no shared word that another thread writes meanwhile.
+    /// some events, and has released none of them. `short` says whether the last poll found fewer
+    /// events than requested. Reads no shared word that another thread writes meanwhile.
     fn is_exhausted(&mut self, short: bool) -> bool;
 
     /// Limits later chunks to `max` events, so that a worker leaves further events to the pool's
@@ -160,14 +160,14 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     }
 
     /// Returns why no event will come any more. The caller has just polled and found no event.
-    /// `None`: the next poll may find an event.
+    /// Returns `None` if the next poll may find an event.
     #[inline(always)]
     fn ended(&self) -> Option<WaitError> {
         if self.is_undisturbed() { None } else { self.see_end() }
     }
 
     /// Works as [`Availability::find_end`]. If the stream has ended, also notifies the threads that
-    /// wait for answers to requests: they may have waited for the releases of this handle only.
+    /// wait for answers to requests: those threads may have waited only for this handle's releases.
     #[cold]
     fn see_end(&self) -> Option<WaitError> {
         let ended = self.find_end();
@@ -218,7 +218,7 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) flushed: LocalCounts,
     /// Whether a batch or a tombstone was counted since the last flush.
     pub(crate) has_new_counts: bool,
-    /// Number of batches at the last counted wait of a task; `u64::MAX`: no wait was counted.
+    /// Number of batches at the last counted wait of a task; `u64::MAX` if no wait was counted.
     pub(crate) armed_at: u64,
     /// Whether the stage is between events. A failure between events is attributed to no event.
     pub(crate) between_events: bool,
@@ -233,12 +233,13 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) batch_len: u64,
     /// Number of polls with which each wait begins, without asking the wait strategy.
     first_polls: u32,
-    /// Number of polls of the last wait that found nothing; `u32::MAX`: the wait lasted so long
+    /// Number of polls of the last wait that found nothing; `u32::MAX` if the wait lasted so long
     /// that the clock was read.
     pub(crate) polls: u32,
     /// The number by which a wait queue identifies this handle's tasks.
     pub(crate) task: TaskNumber,
-    /// Results that this handle's futures return before they give the thread back.
+    /// Budget of results that this handle's futures return in a row before they give the thread
+    /// back.
     pub(crate) budget: TaskBudget,
     /// Schedule by which this handle's refused calls check for dead processes.
     pub(crate) checks: <L::World as World>::Checks,

@@ -46,7 +46,7 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     /// End of the run that contains `live_end`. `run_end` equals `live_end` unless the dependencies
     /// have released only a part of the run.
     run_end: u64,
-    /// The dependencies' frontier when this position last loaded it. If `reads_stamps` is `true`:
+    /// The dependencies' frontier when this position last loaded it. If `reads_stamps` is `true`,
     /// the position before which all events are published, although a run without a stamp may
     /// contain them.
     limit: u64,
@@ -174,8 +174,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let (tombstones, end) = self.held_tombstones;
         let seq = if end == next && ahead(seq, tombstones) >= 0 { next } else { seq };
         if ahead(seq, self.released) > 0 {
-            // `release` releases every position before `self.next`, which is moved back to `seq`
-            // for this call if it is later.
+            // `release` releases every position before `self.next`. So for this call, a `self.next`
+            // beyond `seq` is moved back to `seq`.
             self.next = if ahead(next, seq) >= 0 { seq } else { next };
             self.release();
             self.next = next;

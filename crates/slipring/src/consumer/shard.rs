@@ -37,8 +37,8 @@ pub struct ShardPosition<E, L: Layout, R: Role = ShardRole> {
     shard: u32,
     /// Number of consecutive events from `next` on that this shard is known to own.
     own: u64,
-    /// Whether the shard has handled an event since its last release. `poll` releases other shards'
-    /// events only if it has not, because the release would also cover handled events, which a
+    /// Whether the shard has handled an event since its last release. If it has, `poll` does not
+    /// release other shards' events: that release would also cover the handled events, which a
     /// retry must repeat.
     handled: bool,
     /// Whether the last search for events found all events that were available.

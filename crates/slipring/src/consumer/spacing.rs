@@ -28,7 +28,6 @@ const LONGEST_PAUSE: u32 = 4;
 
 /// The spacing of a stage's loop. The loop pauses only after a pass that came to the end of the
 /// available events:
-///
 /// - After a *short* pass, the loop pauses for one spacing if events come so densely that several
 ///   come within a spacing; see [`Spacing::density`]. Where events come less densely, a pause would
 ///   delay an event and save nothing.
@@ -49,11 +48,10 @@ pub(crate) struct Spacing {
     /// Number of events that the stage may hold: a quarter of the ring, or an eighth. If so many
     /// events come during a pause, the upstream may fill the ring during a few pauses.
     max_held: u64,
-    /// Number of polls of the last wait that found nothing; `None`: the loop has not waited since
+    /// Number of polls of the last wait that found nothing; `None` if the loop has not waited since
     /// the last pass.
     polls: Option<u32>,
     /// A measure of how densely events come.
-    ///
     /// - While `pauses` is `false`, a wait of at most a quarter of a spacing raises the measure,
     ///   and a longer wait lowers it. A pass without a wait before it changes nothing, because its
     ///   events may have come while the handler worked.
@@ -102,8 +100,8 @@ impl Spacing {
         self.polls = Some(polls);
     }
 
-    /// Returns the length of the pause after a pass of `handled` events, in spin hints. `keeps_up`:
-    /// the pass came to the end of the available events.
+    /// Returns the length of the pause after a pass of `handled` events, in spin hints. `keeps_up`
+    /// says whether the pass came to the end of the available events.
     #[inline(always)]
     pub(crate) fn pause_after(&mut self, handled: u64, keeps_up: bool) -> u32 {
         let polls = self.polls.take();
@@ -188,7 +186,7 @@ impl CallSpacing {
         self.empty = self.empty.saturating_add(polls);
     }
 
-    /// Notes that a call found `len` events, and that at most `max` were asked for.
+    /// Notes that a call, which asked for at most `max` events, found `len`.
     #[inline]
     pub(crate) fn found(&mut self, len: u64, max: u64) {
         if len == 0 {

@@ -20,7 +20,7 @@ use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter, WaitingTask};
 use crate::ring::world::World as _;
 use crate::wait::{HandleLearner, WaitStrategy as _};
 
-/// Interval at which a thread that waits for an event inside a stage's handler looks for other
+/// Interval at which a thread that waits for an event inside a stage's handler checks for other
 /// stages that it can run meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -109,7 +109,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
 
     /// Waits inside the handler of a stage, on a thread that runs stages of this ring, and runs
     /// other stages of the ring meanwhile. The events of these stages notify other queues than this
-    /// handle's queue, so the thread looks for them once per [`LOOK_AGAIN`].
+    /// handle's queue, so the thread checks for them once per [`LOOK_AGAIN`].
     #[cold]
     #[inline(never)]
     fn wait_helping(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
@@ -122,9 +122,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
                 return Ok(()); // The caller polls again.
             }
             let look = now.checked_add(LOOK_AGAIN);
-            // The end of this interval could not be distinguished from a timeout of the strategy.
-            // So if the strategy has a timeout, the thread does not look for other stages
-            // meanwhile.
+            // The end of the interval `LOOK_AGAIN` could not be distinguished from a timeout of the
+            // strategy. So if the strategy has a timeout, the thread does not check for other
+            // stages during its wait.
             let look =
                 look.filter(|_| core.control.plan.wait_of(self.state().stage).timeout().is_none());
             let until = deadline.into_iter().chain(look).min();
@@ -161,7 +161,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     fn wait_on(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
         let slowest = self.waits_for();
         let polls = self.state().first_polls();
-        // Handles may have joined or left since the handle was made.
+        // Other handles may have joined or left since this handle was made, which changes whether
+        // threads outnumber cores.
         self.state_mut().refresh_first_polls();
         let waiter = Waiter {
             polls,
@@ -228,7 +229,7 @@ impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
 /// The next event of a position, as the subject of a wait.
 struct NextEvent<'g, E, L: Layout, P> {
     position: &'g P,
-    /// The counts that the wait has flushed; `None`: the wait has not outlasted its first polls.
+    /// The counts that the wait has flushed; `None` if the wait has not outlasted its first polls.
     flushed: &'g mut Option<LocalCounts>,
     /// The slowest of the parties that the position follows. Each poll that finds no event updates
     /// it.

@@ -106,8 +106,9 @@ pub struct WorkerPosition<E, L: Layout, R: WorkerRole> {
     pub(crate) next: u64,
     /// End of the current chunk.
     pub(crate) chunk_end: u64,
-    /// Position of the claim word at this worker's last load, in a plain field: in a model, a load
-    /// of the claim word before each store would hide errors (see PROTOCOL.md).
+    /// Position of the claim word at this worker's last load. The worker keeps it in a plain field,
+    /// because a model in which each store followed a load of the claim word would miss errors (see
+    /// PROTOCOL.md).
     pub(crate) last_seen: u64,
     /// The dependencies' frontier when this worker last loaded it.
     pub(crate) limit: u64,
@@ -116,14 +117,14 @@ pub struct WorkerPosition<E, L: Layout, R: WorkerRole> {
     chunk_len: u64,
     /// The caller's limit for the length of a chunk, in events.
     max_chunk: u64,
-    /// Start time and length, in events, of the current chunk; `None`: the chunk is not timed.
+    /// Start time and length, in events, of the current chunk; `None` if the chunk is not timed.
     pub(crate) taken: Option<(Instant, u64)>,
     /// The clock's reading at the end of the last chunk, if the next chunk begins at that time.
-    /// `None`: the worker has found no chunk since then.
+    /// `None` if the worker has found no chunk since then.
     pub(crate) chunk_ended: Option<Instant>,
     /// Whether another worker won the last race for a chunk.
     pub(crate) contended: bool,
-    /// The position at which the pool has ended; `None`: this worker has not found the pool's end
+    /// The position at which the pool has ended; `None` if this worker has not found the pool's end
     /// yet.
     ended_at: Cell<Option<u64>>,
 }
@@ -134,7 +135,7 @@ pub(crate) enum Offer {
     /// A chunk of events: its length, and the number of events that remain of its last run after
     /// the chunk.
     Chunk(u64, u64),
-    /// A tombstone: the number of its positions that the worker can take.
+    /// A tombstone, of which the worker can take this number of positions.
     Tombstone(u64),
 }
 
@@ -284,8 +285,8 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
         }
     }
 
-    /// Returns the number of handled but unreleased events of the current chunk. `None`: the worker
-    /// is idle.
+    /// Returns the number of handled but unreleased events of the current chunk. Returns `None` if
+    /// the worker is idle.
     fn unreleased(&self) -> Option<u64> {
         (self.bound != IDLE).then_some((self.next << 1).wrapping_sub(self.bound) >> 1)
     }

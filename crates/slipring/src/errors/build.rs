@@ -109,7 +109,7 @@ pub enum BuildError {
     /// The placement of the graph's threads is impossible on this machine, or the placement's code
     /// failed.
     Placement {
-        /// The placement's own message: the impossible wish, and why it is impossible.
+        /// The placement's own message, which says what is impossible and why.
         problem: String,
     },
     /// A declaration cannot apply at the place where it was made, or it contradicts another

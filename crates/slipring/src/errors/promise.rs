@@ -35,7 +35,6 @@ pub enum AwaitError {
     /// An earlier call has returned the value.
     Taken,
     /// The graph of the request has ended without an answer, or the wait would never end:
-    ///
     /// - [`WaitError::Failed`] and [`WaitError::Halted`]: the graph has failed or was halted.
     /// - [`WaitError::Closed`]: the ring was closed, and every stage has passed the request.
     /// - [`WaitError::WaitsForItself`]: the only stage that could answer waits for the calling

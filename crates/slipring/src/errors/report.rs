@@ -122,8 +122,8 @@ impl Report {
     }
 
     /// Returns the time that stage `waiting` spent waiting for stage `awaited`;
-    /// [`PRODUCER`](crate::PRODUCER) stands for the producers. Returns `None` if the graph lacks
-    /// one of the two.
+    /// [`PRODUCER`](crate::PRODUCER) stands for the producers. Returns `None` if one of the two is
+    /// not in the graph.
     ///
     /// Example: [`Report`].
     pub fn waited(&self, waiting: &str, awaited: &str) -> Option<Duration> {

@@ -40,8 +40,9 @@ pub enum WaitError {
     /// The call would wait for ever, because it needs a release that only the calling thread itself
     /// can make. The field names the stage that would have to release. The call has published and
     /// lent no event.
-    // A name is one word, which keeps `WaitError` at two words. Every call returns a result with a
-    // `WaitError`: with a larger one, a batch of ten events took a fifth more time.
+    // A `Name` takes one word, which keeps `WaitError` at two words. Every call returns a result
+    // that can hold a `WaitError`, and with a larger `WaitError` a batch of ten events took a fifth
+    // more time.
     WaitsForItself(Name),
     /// The timeout of the waiting strategy passed ([`Wait::Timeout`](crate::Wait::Timeout)). The
     /// field names the stage or producer for which the call waited. The call has published and lent

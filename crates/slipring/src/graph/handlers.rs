@@ -370,7 +370,7 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
     /// Example: [`Handlers`].
     ///
     /// # Errors
-    /// As [`Handlers::run`], and a panic of the iterator or of `fill`.
+    /// Returns the errors of [`Handlers::run`], or a panic of the iterator or of `fill`.
     pub fn feed<I: IntoIterator>(
         self,
         items: I,
@@ -413,7 +413,7 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
         drop(ring); // A sole producer claims without a compare-and-swap from now on.
         let mut built = Built::new(core, groups, shared, hooks);
         // The placement counted the calling thread as the last of the shared threads. The thread
-        // that runs instead of the calling thread has its place.
+        // that runs instead of the calling thread gets that place.
         if shared.started > planned.started {
             let name = shared_thread_name(planned.started);
             let mut threads = built.threads.iter_mut();
@@ -449,7 +449,8 @@ impl<E: Send + 'static, L: Layout, S: Sharing> Handlers<'static, E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The [`BuildError`]s of [`Handlers::run`], or the system's refusal to start a thread.
+    /// Returns a [`BuildError`] in the cases of [`Handlers::run`], or the system's refusal to start
+    /// a thread.
     pub fn spawn(self) -> Result<(Producer<E, L, S>, Pipeline), Error> {
         let (built, producer) = self.prepare(Caller::Leaves)?;
         let pipeline = built.spawn()?;

@@ -65,10 +65,10 @@ pub struct Graph<E, L: Layout = Interleaved, S = Single> {
     /// Builder of the ring, in a `RefCell` because a declaration of shards changes it through a
     /// shared reference to the graph.
     ring: RefCell<Builder<E>>,
-    /// Number of threads that the handlers' stages share; `None`: each stage has threads of its
+    /// Number of threads that the handlers' stages share; `None` if each stage has threads of its
     /// own.
     threads: Option<Threads>,
-    /// Where the threads run; `None`: where the system puts them.
+    /// Where the threads run; `None` if the system decides.
     placement: Option<Contained<Box<dyn Placement>>>,
     kind: PhantomData<(L, S)>,
 }
@@ -264,8 +264,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self
     }
 
-    /// Sets where the threads of the graph run, and where the ring's memory lies. Default: where
-    /// the system puts them.
+    /// Sets where the threads of the graph run, and where the ring's memory lies. By default, the
+    /// system decides both.
     ///
     /// [`Chain::placement`](crate::Chain::placement) describes how the library binds the threads of
     /// [`Handlers`](crate::Handlers). A thread of your own, which runs a handle, binds itself by

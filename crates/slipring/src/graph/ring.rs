@@ -150,7 +150,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// is dropped: [`PRODUCER`](crate::PRODUCER), a stage, or a worker or shard (`store-0`). In a
     /// graph without a placement, the call does nothing.
     ///
-    /// Call it on the threads of your own that run handles. The library binds its own threads.
+    /// Call this on your own threads that run handles. The library binds its own threads.
     ///
     /// Example: [`Graph::placement`](crate::Graph::placement).
     ///
@@ -451,8 +451,8 @@ pub type Unicast<E> = (Producer<E>, Reader<E>);
 /// ```
 ///
 /// # Errors
-/// As [`Graph::build`](crate::Graph::build). To insist on a ring that takes more memory than is
-/// available, use a [`Graph`](crate::Graph).
+/// Returns the errors of [`Graph::build`](crate::Graph::build). To insist on a ring that takes more
+/// memory than is available, use a [`Graph`](crate::Graph).
 #[doc(alias = "spsc")]
 pub fn unicast<E>(capacity: usize, factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
     let reader = StageSpec::new("reader", spec::Access::Read, Delivery::Each, &[]);

@@ -45,8 +45,8 @@ impl<E, L: Layout> StageRef<E, L> {
     /// Returns the graph and the stage's index. Fails if the graph is not running. Each caller
     /// drops the returned `Arc` before it returns (I1).
     pub(super) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
-        // The `Weak` is cloned under the lock, and the clone dropped behind it (I2), because it may
-        // be the last reference to the graph's memory.
+        // The `Weak` is cloned under the lock. The clone may become the last reference to the
+        // graph's memory, so it is dropped after the unlock (I2).
         let (graph, stage) = {
             let target = self.lock();
             (target.0.clone(), target.1)
@@ -73,7 +73,7 @@ impl<E, L: Layout> StageRef<E, L> {
         }
         let replaced = std::mem::replace(&mut *target, (core.observed(), stage));
         drop(target);
-        // These may be the last references to their graph, so they are dropped behind the lock
+        // These may be the last references to their graph, so they are dropped after the unlock
         // (I2).
         drop((replaced, before));
         Ok(())

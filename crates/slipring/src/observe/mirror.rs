@@ -56,9 +56,9 @@ impl<T: Plain> Mirror<T> {
     /// Example: [`Mirror`].
     ///
     /// # Errors
-    /// [`BuildError::Capacity`] if `capacity` is no power of two; [`BuildError::MemoryShortage`] if
-    /// the values take more memory than is available; [`BuildError::Memory`] if the allocator has
-    /// no memory for them.
+    /// Returns [`BuildError::Capacity`] if `capacity` is no power of two,
+    /// [`BuildError::MemoryShortage`] if the values take more memory than is available, or
+    /// [`BuildError::Memory`] if the allocator has no memory for them.
     pub fn new(capacity: usize) -> Result<Mirror<T>, BuildError> {
         Mirror::starting_at(capacity, 0, false)
     }
@@ -75,7 +75,7 @@ impl<T: Plain> Mirror<T> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Mirror::new`], except [`BuildError::MemoryShortage`].
+    /// Returns the errors of [`Mirror::new`], except [`BuildError::MemoryShortage`].
     pub fn allow_overcommit(capacity: usize) -> Result<Mirror<T>, BuildError> {
         Mirror::starting_at(capacity, 0, true)
     }

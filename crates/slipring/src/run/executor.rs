@@ -469,8 +469,8 @@ impl Help for Helping<'_, '_> {
         history.add(&done);
         self.history.set(history);
         self.executor.hand_on(self.supervisor.control, done, None);
-        // The handler's `idle` is left to a thread that waits for events. In a model, this wake-up
-        // would hide the need for the other wake-ups.
+        // This thread wakes a thread that waits for events, and leaves the call of the handler's
+        // `idle` to that thread. In a model, this wake-up would hide a missing wake-up elsewhere.
         if !cfg!(slipring_loom) {
             self.executor.helped.fetch_add(1, Relaxed);
             self.wake_another();

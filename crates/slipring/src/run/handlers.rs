@@ -198,7 +198,7 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&E, At) -> R> Handler<E, L> for ReadEach
 impl<E, L: Layout, R: Outcome, F: FnMut(&mut E, At) -> R> Handler<E, L> for WriteEach<F, R> {
     #[inline(always)]
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        // SAFETY: the stage was declared as writing (I1).
+        // SAFETY: only a stage that was declared as writing has this handler (I1).
         unsafe { lent.each_mut(progress, |event, at| (self.0)(event, at).outcome()) }
     }
 }
@@ -220,7 +220,7 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
 {
     const GATHERS: bool = true;
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        // SAFETY: the stage was declared as writing (I1).
+        // SAFETY: only a stage that was declared as writing has this handler (I1).
         let mut events = unsafe { lent.write() };
         let first = events.first_seq();
         (self.0)(&mut events, first).outcome()?;
@@ -264,7 +264,7 @@ user_handler!(
     WriteWith,
     WriteHandler,
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        // SAFETY: the stage was declared as writing (I1).
+        // SAFETY: only a stage that was declared as writing has this handler (I1).
         unsafe { lent.each_mut(progress, |event, at| self.0.event(event, at)) }
     }
 );

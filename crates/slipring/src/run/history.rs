@@ -43,8 +43,8 @@ pub(super) struct History {
     count: usize,
     /// Number of turns in a row at the entry `last`, each of which left events.
     stays: usize,
-    /// Reading of the coarse clock at the end of the last turn, and at the time when the last fair
-    /// choice was due.
+    /// Readings of the coarse clock: at the end of the last turn, and at the time when the last
+    /// fair choice was due.
     ended: u64,
     last_fair: u64,
     /// The entry that the next fair choice checks first.
@@ -58,7 +58,7 @@ pub(super) struct Done {
     pub(super) is_ready: bool,
     /// Whether the turn ended although the entry had events left, because its batch was long.
     pub(super) is_behind: bool,
-    /// The coarse clock at its end, in nanoseconds.
+    /// Reading of the coarse clock at the end of the turn, in nanoseconds.
     pub(super) ended: u64,
 }
 
@@ -87,7 +87,7 @@ impl History {
         (self.last, self.stays) = (None, 0);
     }
 
-    /// Returns the entry of rule 1.
+    /// Returns the entry that rule 1 chooses, if any.
     pub(super) fn stay(&self) -> Option<usize> {
         self.last.filter(|_| !self.stays.is_multiple_of(STAYS))
     }

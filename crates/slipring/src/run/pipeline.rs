@@ -201,7 +201,7 @@ impl Pipeline {
     /// [`placement`](crate::Chain::placement) chose for the thread of this name, until the result
     /// is dropped. In a chain or graph without a placement, the call does nothing.
     ///
-    /// Call it on the thread that produces, with the name [`PRODUCER`](crate::PRODUCER). The
+    /// Call this on the thread that produces, with the name [`PRODUCER`](crate::PRODUCER). The
     /// library binds its own threads.
     ///
     /// ```

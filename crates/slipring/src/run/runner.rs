@@ -243,8 +243,8 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
     }
 
     /// Fails the graph if the user's loop has swapped the stage's handle away and returned before
-    /// the end of the stream. Otherwise only the drop of that handle would fail the graph, and the
-    /// loop may have leaked it.
+    /// the end of the stream. Without this check, only the drop of that handle would fail the
+    /// graph, and the loop may have leaked the handle.
     fn check_handle(&self) {
         let control = &self.core.control;
         if self.own().is_none()

@@ -186,8 +186,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
                     }
                     self.run_end = end;
                 }
-                // All handles of a segment may start in the middle of a run, so no word that
-                // another process writes leads here.
+                // Every handle of a segment may start in the middle of a run, and so never takes
+                // this branch, whatever other processes write.
                 Stamp::Unpublished => {
                     unreachable!("a dependency released a position that is not published")
                 }
