@@ -196,7 +196,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`Inline::publish`].
+    /// Returns the errors of [`Inline::publish`].
     pub fn ask<T>(
         &mut self,
         fill: impl FnOnce(&mut E, Promise<T>),
@@ -230,7 +230,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`Inline::publish`].
+    /// Returns the errors of [`Inline::publish`].
     pub fn publish_all<I: IntoIterator>(
         &mut self,
         items: I,
@@ -246,8 +246,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     }
 
     /// Gives every stage one turn. Returns the number of events handled by all stages. If a handler
-    /// fails, the result is at least 1, and may not count some handled events. So a loop `while
-    /// p.work() > 0 {}` goes on after a failure that the stage retries.
+    /// fails, the result is at least 1, and may not count some handled events. So a loop
+    /// `while p.work() > 0 {}` continues after a failure that the stage retries.
     ///
     /// ```
     /// slipring::ring(4, || 0)

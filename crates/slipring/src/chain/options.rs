@@ -97,8 +97,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     }
 
     /// Sets a hook for failures that a stage survives by its policy ([`Chain::on_error`],
-    /// [`Chain::on_panic`]). The hook is called on the stage's thread, before the stage goes on. A
-    /// panic in the hook ends the graph.
+    /// [`Chain::on_panic`]). The hook is called on the stage's thread, before the stage continues.
+    /// A panic in the hook ends the graph.
     ///
     /// ```
     /// use slipring::OnFault;

@@ -134,7 +134,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`Chain::run`].
+    /// Returns the errors of [`Chain::run`].
     pub fn run_shared<T>(
         self,
         produce: impl FnOnce(&mut SharedProducer<E, L>) -> Result<T, Fault>,
@@ -175,7 +175,7 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     /// Example: [`Pipeline::join_within`].
     ///
     /// # Errors
-    /// As [`Chain::spawn`].
+    /// Returns the errors of [`Chain::spawn`].
     pub fn spawn_shared(self) -> Result<(SharedProducer<E, L>, Pipeline), Error> {
         let built = self.build(true, Caller::Leaves)?;
         let producer = Contained::new(Producer::of_run(&built.core));

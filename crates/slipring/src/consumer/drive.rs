@@ -58,8 +58,8 @@ impl Upcoming {
 
 /// Finds the next events to handle, at most `max`.
 ///
-/// - If the next run is long, the function polls only that run, and the handler goes on to the runs
-///   behind it. So memory is read in address order.
+/// - If the next run is long, the function polls only that run, and the handler continues with the
+///   runs behind it. So memory is read in address order.
 /// - If the runs are short, the function first gathers `least` events, or all that are available. A
 ///   short run often lies in a cache line that the producer is still writing. A consumer that
 ///   loaded stamps and events from this line in turn would wait for the line at each event.

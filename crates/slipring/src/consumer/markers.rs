@@ -21,7 +21,7 @@ pub(crate) mod sealed {
         type Position<E, L: Layout>: Availability<E, L>;
     }
 
-    /// A delivery whose handles may go on to later events without a release.
+    /// A delivery whose handles may hold events while they continue with later ones.
     pub trait Holds: Delivery {
         #[doc(hidden)]
         #[allow(private_interfaces)]

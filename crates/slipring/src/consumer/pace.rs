@@ -258,7 +258,7 @@ impl Pace {
         self.resume(None);
     }
 
-    /// Notes that the loop goes on after a pause, in which the thread may have run other stages.
+    /// Notes that the loop continues after a pause, in which the thread may have run other stages.
     /// `now` is the clock's reading, if the caller has read the clock. The caller has released all
     /// handled events.
     #[inline(always)]

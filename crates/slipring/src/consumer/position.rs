@@ -135,7 +135,7 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     fn waits_for(&self) -> usize;
 
     /// Returns the position of the event that ends a wait. During the wait, another worker of the
-    /// pool may take that event, and then the wait goes on for a later event.
+    /// pool may take that event, and then the wait continues for a later event.
     fn awaited(&self) -> u64 {
         self.next()
     }
@@ -151,9 +151,9 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().control().status.check_running()
     }
 
-    /// Returns whether the stream goes on, so that [`Availability::ended`] need not search for the
-    /// stream's end. Empty polls dominate a consumer's cost, and this is the only check that they
-    /// make.
+    /// Returns whether the stream continues, so that [`Availability::ended`] need not search for
+    /// the stream's end. Empty polls dominate a consumer's cost, and this is the only check that
+    /// they make.
     #[inline(always)]
     fn is_undisturbed(&self) -> bool {
         !self.state().control().status.is_over()
@@ -233,8 +233,8 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) batch_len: u64,
     /// Number of polls with which each wait begins, without asking the wait strategy.
     first_polls: u32,
-    /// Number of polls of the last wait that found nothing; `u32::MAX` if the wait lasted so long
-    /// that the clock was read.
+    /// Number of empty polls of the last wait; `u32::MAX` if the wait lasted so long that the clock
+    /// was read.
     pub(crate) polls: u32,
     /// The number by which a wait queue identifies this handle's tasks.
     pub(crate) task: TaskNumber,

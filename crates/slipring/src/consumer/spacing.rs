@@ -48,8 +48,8 @@ pub(crate) struct Spacing {
     /// Number of events that the stage may hold: a quarter of the ring, or an eighth. If so many
     /// events come during a pause, the upstream may fill the ring during a few pauses.
     max_held: u64,
-    /// Number of polls of the last wait that found nothing; `None` if the loop has not waited since
-    /// the last pass.
+    /// Number of empty polls of the last wait; `None` if the loop has not waited since the last
+    /// pass.
     polls: Option<u32>,
     /// A measure of how densely events come.
     /// - While `pauses` is `false`, a wait of at most a quarter of a spacing raises the measure,
@@ -93,8 +93,8 @@ impl Spacing {
         }
     }
 
-    /// Notes the number of polls of a wait that found nothing. `polls` is `u32::MAX` if the wait
-    /// lasted longer than its first polls.
+    /// Notes the number of empty polls of a wait. `polls` is `u32::MAX` if the wait lasted longer
+    /// than its first polls.
     #[inline(always)]
     pub(crate) fn waited(&mut self, polls: u32) {
         self.polls = Some(polls);
@@ -179,8 +179,7 @@ impl CallSpacing {
         pause(std::mem::take(&mut self.hints));
     }
 
-    /// Notes the number of polls of a wait that found nothing, inside of a call; see
-    /// [`Spacing::waited`].
+    /// Notes the number of empty polls of a wait, inside of a call; see [`Spacing::waited`].
     #[inline(always)]
     pub(crate) fn waited(&mut self, polls: u32) {
         self.empty = self.empty.saturating_add(polls);
@@ -213,7 +212,7 @@ mod tests {
     /// Spin hints of one spacing.
     const HINTS: u32 = 8;
 
-    /// Returns the spacing of a loop over a ring of 64 slots, alone on its ring.
+    /// Returns the spacing of a loop that holds at most a quarter of its ring of 64 slots.
     fn spacing() -> Spacing {
         Spacing::new(64, 16, HINTS, true)
     }

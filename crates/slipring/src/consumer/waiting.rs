@@ -135,7 +135,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         }
     }
 
-    /// Spins until a poll is due, for the wait's first polls. Returns whether a poll is due.
+    /// Spins during the wait's first polls, until a poll is due. Returns whether a poll is due.
     ///
     /// The function does nothing else, because everything that a wait does after its last poll
     /// delays the event.

@@ -61,8 +61,8 @@ pub enum WaitError {
     Damaged,
     /// The name of the segment no longer means the file that this process is attached to. The
     /// program asked for this error by `require_name` of `slipring-shm`. The attached processes can
-    /// go on using the ring, and a later call waits again. Only rings between processes return this
-    /// error.
+    /// continue to use the ring, and a later call waits again. Only rings between processes return
+    /// this error.
     NameLost(Box<NameLost>),
     /// The reader could not join a tap. `?` converts a [`SubscribeError`] into this variant.
     Refused(Arc<SubscribeError>),

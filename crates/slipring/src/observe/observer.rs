@@ -214,7 +214,7 @@ impl<T: Plain> Observer<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`Observer::try_next`].
+    /// Returns the errors of [`Observer::try_next`].
     pub fn latest(&mut self) -> Result<Observed<T>, ObserveError> {
         let newest = self.mirror.words.completed().wrapping_sub(PUT);
         if ahead(newest, self.next) > 0 {
@@ -328,7 +328,7 @@ impl<T: Plain> Iterator for Observer<T> {
     fn next(&mut self) -> Option<Observed<T>> {
         loop {
             match self.wait_for(None) {
-                // `next` has no deadline, so `next` goes on waiting after the wait strategy's
+                // `next` has no deadline, so `next` keeps waiting after the wait strategy's
                 // timeout.
                 Err(ObserveError::TimedOut) => {}
                 polled => return polled.ok(),

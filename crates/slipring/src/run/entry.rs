@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - I1: no panic of user code leaves this module. A caught panic fails the graph, unless the
-//!   stage's policy lets the stage go on. The failure names the stage, and also the event if the
+//!   stage's policy lets the stage continue. The failure names the stage, and also the event if the
 //!   handler panicked at an event. A panic in the drop of a caught panic's payload is contained,
 //!   too.
 //! - I2: if a handler's `start` succeeded, the handler's `stop` is called, also after a failure.
@@ -147,7 +147,7 @@ impl<'env> Entry<'env> {
         }
     }
 
-    /// Lets a stage go on after a failure, or ends the stage.
+    /// Lets a stage continue after a failure, or ends the stage.
     fn survive_or_end(&mut self, supervisor: Supervisor<'_, 'env>, end: End) {
         let Some(end) = self.survive(supervisor, end) else {
             self.is_due = true;
@@ -162,7 +162,7 @@ impl<'env> Entry<'env> {
         supervisor.control.fail(self.runner.stage(), self.runner.failed_at(), cause);
     }
 
-    /// Lets a stage go on after a failure, if its policy allows that. Otherwise the stage ends,
+    /// Lets a stage continue after a failure, if its policy allows that. Otherwise the stage ends,
     /// with a failure or without one, and the call returns `Some(end)`.
     fn survive(&mut self, supervisor: Supervisor<'_, 'env>, end: End) -> Option<End> {
         let Supervisor { control, on_faults, .. } = supervisor;
@@ -208,7 +208,7 @@ impl<'env> Entry<'env> {
             }
             Verdict::Skipped => runner.skip(),
         }
-        // Each wait for events checks the graph's deadline. A stage that keeps failing can go on
+        // Each wait for events checks the graph's deadline. A stage that keeps failing can continue
         // without any wait, so `survive` checks it, too.
         if again {
             control.expire(stage, runner.next_seq());

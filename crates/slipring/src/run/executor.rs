@@ -102,8 +102,8 @@ impl Taken<'_, '_> {
 enum Lull<'a, 'env> {
     /// An entry is ready.
     Over(Taken<'a, 'env>),
-    /// No entry is ready. The thread waits for the upstream of the most upstream entry that no
-    /// other thread runs, until an entry's `idle` is due.
+    /// No entry is ready. The thread picks the most upstream entry that no other thread runs, and
+    /// waits for that entry's upstream, until an entry's `idle` is due.
     Lasts(Option<Waiter>, Option<Instant>),
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Built<'env, E, L: Layout> {
     /// The executor, if the calling thread is one of its threads.
     pub(crate) executor: Option<Arc<Executor<'env>>>,
     pub(crate) hooks: Hooks<'env>,
-    /// Whether the user runs stages by handles, which may go on after the end of the run.
+    /// Whether the user runs stages by handles, which may continue after the end of the run.
     pub(crate) has_handles: bool,
 }
 

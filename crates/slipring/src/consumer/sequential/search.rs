@@ -19,7 +19,7 @@ use crate::ring::world::World;
 const TOMBSTONE_ROUNDS: u32 = 64;
 
 impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
-    /// Moves the end of the known events to `end`, for a stage that goes on where another handle
+    /// Moves the end of the known events to `end`, for a stage that continues where another handle
     /// stopped. Every position before `end` is published.
     pub(crate) fn know_until(&mut self, end: u64) {
         if ahead(end, self.live_end) > 0 && self.reads_stamps {
@@ -210,8 +210,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let (tombstones, end) = self.held_tombstones;
         let start = if holds && end == self.next { tombstones } else { self.next };
         // Stages and members of taps can stop inside of a tombstone, so the frontier `limit` can
-        // lie inside of one. The loop stops there, and a later call can go on, because each slot of
-        // a tombstone has a stamp.
+        // lie inside of one. The loop stops there, and a later call can continue, because each slot
+        // of a tombstone has a stamp.
         let begin = self.next;
         while self.reads_stamps || self.next != self.limit {
             // No lap has more tombstones than slots, unless another process stamps more meanwhile.
