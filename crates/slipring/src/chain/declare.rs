@@ -191,7 +191,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         nested
     }
 
-    /// Adds a stage. The ring's build calls `make_runners`.
+    /// Adds a stage. `make_runners` makes its runners when the ring is built.
     pub(super) fn declare(
         mut self,
         name: &str,

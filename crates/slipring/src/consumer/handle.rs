@@ -134,8 +134,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Returns the position of the next event that this handle lends. For a worker without a chunk,
-    /// this is the position up to which the pool's workers had taken events when it last checked;
-    /// they may take more at any time.
+    /// this is the position up to which the pool's workers had taken events when this worker last
+    /// checked; they may take more at any time.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;

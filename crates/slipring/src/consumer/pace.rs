@@ -20,8 +20,8 @@ const LONGEST_HOLD: Duration = Duration::from_millis(1);
 /// ns, because it holds up the processor's work on the next event.
 const CLOCK_INTERVAL: Duration = Duration::from_micros(16);
 /// Target time of a stride, for a stage that may retry events, and for a stage with followers in a
-/// graph that has enough cores. A stride of another stage takes as long as the interval between two
-/// readings of the clock.
+/// graph that has enough cores. A stride of any other stage takes as long as the interval between
+/// two readings of the clock.
 const STRIDE: Duration = Duration::from_micros(1);
 /// Length of a stride, in events, before the loop has learned from the clock how long a stride is.
 /// Events that come at random times come in groups of a few, and a reading of the clock inside of

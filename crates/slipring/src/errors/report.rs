@@ -139,8 +139,8 @@ impl Report {
     }
 
     /// Returns the position before which all events are published (with many producers: claimed),
-    /// if the graph knows that position. A graph knows it if it has many producers, a contiguous
-    /// layout, a tap directly behind the producer, a chain's monitor, or
+    /// if the graph knows that position. A graph knows the position if it has many producers, a
+    /// contiguous layout, a tap directly behind the producer, a chain's monitor, or
     /// [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     ///
     /// Example: [`Report`].

@@ -361,8 +361,8 @@ impl<'env> Executor<'env> {
                 }
                 found.is_some() || self.is_over() || self.helped.load(Relaxed) != helped
             };
-            // The graph fails if the user's waiting strategy panics, or if its deadline passes. In
-            // a failed graph, each entry ends at its next step.
+            // The graph fails if the user's waiting strategy panics, or if the graph's deadline
+            // passes. In a failed graph, each entry ends at its next step.
             call_user(control, party, Some(at), || Ok(control.wait(site, learned, &mut ready)))
         };
         control.idle_threads.fetch_sub(1, Relaxed);

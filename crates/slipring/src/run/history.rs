@@ -92,7 +92,7 @@ impl History {
         self.last.filter(|_| !self.stays.is_multiple_of(STAYS))
     }
 
-    /// Returns whether any entry comes next, by [`History::fair_order`].
+    /// Returns whether a fair choice is due, which takes the entries by [`History::fair_order`].
     pub(super) fn is_fair(&self) -> bool {
         self.ended.saturating_sub(self.last_fair) >= FAIR_AFTER
     }

@@ -68,8 +68,8 @@ impl<'env> StageThread<'env> {
                 let (stage, waits_for) = (first.stage(), first.waits_for());
                 let waiter = Waiter { until, ..Waiter::new(stage, waits_for, first.next_seq()) };
                 let mut ready = || self.running().any(|runner| runner.is_ready());
-                // The graph fails if the user's waiting strategy panics, or if its deadline passes.
-                // In a failed graph, each stage ends at its next step.
+                // The graph fails if the user's waiting strategy panics, or if the graph's deadline
+                // passes. In a failed graph, each stage ends at its next step.
                 let waited = call_user(control, waiter.party, Some(waiter.at), || {
                     Ok(control.wait(waiter, &mut learned, &mut ready))
                 });
