@@ -125,9 +125,9 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
 }
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
-    /// Holds the batch's events: the handle continues with later events, and releases none of
-    /// these. For example, a journal holds events until it has written them to disk. A hold stores
-    /// nothing that other threads read.
+    /// Holds the batch's events: they stay unreleased while the handle continues with later events.
+    /// For example, a journal holds events until it has written them to disk. A hold stores nothing
+    /// that other threads read.
     ///
     /// [`Consumer::release_until`](crate::Consumer::release_until) releases held events. Every
     /// later [`Batch::release`], [`Batch::release_front`], `poll` or `for_each` of the same handle
