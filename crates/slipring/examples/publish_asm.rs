@@ -1,6 +1,7 @@
 //! One publication and one release, out of line, whose machine code `cargo xtask asm` reads. At a
-//! quiet wait queue neither executes a fence of the machine, and neither loads the queue's word
-//! before it has stored its stamp or its frontier.
+//! quiet wait queue, neither of the two executes a fence instruction. The publication loads the
+//! queue's word only after it has stored its stamp, and the release only after it has stored its
+//! frontier.
 
 use std::hint::black_box;
 

@@ -1,5 +1,5 @@
-//! The type of each [`Consumer`](crate::Consumer) contains two markers: one for its access to
-//! events, and one for their delivery, which selects the type of its position.
+//! The type of each [`Consumer`](crate::Consumer) contains two markers: one for the access to
+//! events, and one for the delivery of events, which selects the type of the consumer's position.
 
 pub(crate) mod sealed {
     use crate::consumer::local_worker::LocalWorkerPosition;

@@ -1,5 +1,5 @@
 //! Stages, shards and members of taps share one type of position, `SequentialPosition`. A role
-//! gives it the behaviour of one of them.
+//! gives a position the behaviour of its owner.
 
 use std::cell::Cell;
 

@@ -3,9 +3,9 @@
 //!
 //! Invariants
 //! - I1: each event's shard id is stored before the event is published to the stage, and stays
-//!   unchanged until a producer fills the slot again. Of the parties before the sharded stage, the
-//!   last one with write access assigns it: after its last change of the event, and before it
-//!   publishes or releases the event. That publication or release makes the id visible to the shard
+//!   unchanged until a producer fills the slot again. The last party with write access before the
+//!   sharded stage assigns the id: after its last change of the event, and before it publishes or
+//!   releases the event. That publication or release makes the id visible to the shard
 //!   (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]`).
 //! - I2: a shard accesses only its own events. It passes over the events of other shards, and
 //!   releases their positions, too. Each shard of a stage has a released position, and the stage's

@@ -14,11 +14,11 @@
 //! - I4: a chunk contains no tombstone. A worker takes a tombstone's positions by a separate step,
 //!   and releases them immediately.
 //! - I5: a claim word has only the low 48 bits of its position. A worker computes the full position
-//!   from them and a base, an earlier full position of the word. The base is the later of two
-//!   positions: the pool's landmark, and the claim word's position at the worker's last load. The
-//!   landmark is a full 64-bit position that the claim word has passed, by at most 2^32 positions
-//!   and one lap of the ring (positions::I4). Active workers keep it recent, so a worker finds a
-//!   recent base even after a long idle time.
+//!   from these bits and a base, which is an earlier full position of the word: the later of two
+//!   positions, the pool's landmark and the claim word's position at the worker's last load. The
+//!   landmark is a full 64-bit position, which the claim word has passed by at most 2^32 positions
+//!   and one lap of the ring (positions::I4). Active workers keep the landmark recent, so a worker
+//!   finds a recent base even after a long idle time.
 
 use std::cell::Cell;
 

@@ -24,12 +24,13 @@
 //!   checks all other entries before it waits.
 
 /// Number of turns in a row that a thread has at one entry, if other entries are ready, too. In the
-/// main job on one core, a limit of 1 to 8 turns in a row cost two percent of the rows.
+/// example `readings` on one core, a limit of 1 to 8 turns in a row cost two percent of the rows
+/// per second.
 const STAYS: usize = 16;
 
 /// Time after which a thread makes a fair choice, in nanoseconds. The chosen entry often ran on
 /// another core before, and its handler's state takes some microseconds to follow. An interval of 2
-/// ms costs the main job one percent of its rows.
+/// ms costs the example `readings` one percent of its rows per second.
 const FAIR_AFTER: u64 = 5_000_000;
 
 /// The turns of a thread so far.

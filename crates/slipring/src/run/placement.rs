@@ -8,8 +8,9 @@
 //! Invariants
 //! - I1: a [`Bound`] is not `Send`, so it undoes a binding on the thread that was bound.
 //! - I2: every call that the library makes to the user's placement is contained: a panic in it is
-//!   an error of the build or a failure of the graph. If the graph has ended, a panic of a drop is
-//!   only contained, and so is a panic while a thread of the library undoes its binding.
+//!   an error of the build or a failure of the graph. A panic of a drop after the graph's end, and
+//!   a panic while a thread of the library undoes its binding, are contained and have no other
+//!   effect.
 
 use std::collections::HashSet;
 use std::fmt;
