@@ -1,6 +1,6 @@
 //! Tests of single protocol steps. In a test of the whole library, a missing step may stay
 //! unnoticed, because other steps make up for it. Each test of this file covers one step, and fails
-//! if that one alone is left out.
+//! if that step alone is left out.
 
 use std::sync::Mutex;
 use std::task::Waker;

@@ -83,8 +83,8 @@ impl<E, L: Layout> Monitor<E, L> {
     /// | waits of a thread, and their time | at the first flush after the wait |
     /// | latencies, turns | at once |
     ///
-    /// A thread that waits for long flushes its counts as the wait begins, and a handle's drop
-    /// flushes all of them. A handle flushes nothing while its thread does not use it.
+    /// A thread that waits for long flushes its counts as the wait begins, and the drop of a handle
+    /// flushes all of its counts. A handle flushes nothing while its thread does not use it.
     ///
     /// A report costs the calling thread one load per position and count, and a few allocations.
     /// The graph's own threads only spend the time to fetch back the cache lines that the report
