@@ -1,10 +1,10 @@
-//! The library refuses a build that takes more memory than the system has left, before the build
-//! allocates. A build that goes on allocates as much as the need that it states.
+//! The library refuses a build that needs more memory than the system has left, before the build
+//! allocates. A build that is not refused allocates as much memory as its stated need.
 //!
-//! In a child process with mounts of its own, a file of the test lies over `/proc/meminfo`, so that
-//! the system seems to have little memory. So no test takes much memory, even if the refusal is
-//! broken. The file has a single test, because another test in the process would allocate
-//! meanwhile.
+//! The test runs in a child process with its own mounts, and mounts a file of its own over
+//! `/proc/meminfo`, so that the system seems to have little memory. So no test takes much memory,
+//! even if the refusal is broken. This file has a single test, because another test in the process
+//! would allocate meanwhile.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
@@ -42,7 +42,8 @@ const ROLE: &str = "builds_larger_than_the_available_memory_are_refused";
 const MEMINFO: &str = "SLIPRING_TEST_MEMINFO";
 const MIB: u64 = 1 << 20;
 
-/// Builds of 60 to 130 MiB, and whether each may take more than is available.
+/// A test's build of 60 to 130 MiB. The argument decides whether it may take more memory than is
+/// available.
 type Build = fn(bool) -> Result<(), Error>;
 
 /// Says `allow_overcommit` if `insist`.
@@ -98,7 +99,7 @@ fn shortage(name: &str, built: Result<(), Error>) -> MemoryShortage {
     }
 }
 
-/// Runs in the child process, where the system's answer is the file at `MEMINFO`.
+/// Runs in the child process, which reads the system's available memory from the file at `MEMINFO`.
 fn child() {
     let says = |kib: u64| {
         fs::write(std::env::var(MEMINFO).unwrap(), format!("MemAvailable: {kib} kB\n")).unwrap();
@@ -113,7 +114,8 @@ fn child() {
         ALLOCATED.store(0, SeqCst);
         build(true).unwrap_or_else(|error| panic!("{name}: {error}"));
         let allocated = ALLOCATED.load(SeqCst);
-        // Names, handles and the plan are not counted, and a huge page may be taken in part.
+        // The stated need leaves out names, handles and the plan, and the build may touch only a
+        // part of a huge page.
         let most = shortage.needed + 2 * MIB + shortage.needed / 64;
         assert!((shortage.needed..=most).contains(&allocated), "{name}: {allocated}, {shortage:?}");
         says((shortage.needed >> 10) * 16 / 15 + 64);

@@ -1,5 +1,5 @@
-//! If a drop of the user's panics, the panic does not leave a call that returns an error, and does
-//! not abort the process.
+//! If the drop of a user's value panics, the library call that dropped it still returns its error,
+//! and the process does not abort.
 
 mod common;
 

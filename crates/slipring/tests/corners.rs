@@ -110,7 +110,7 @@ fn a_reader_that_joins_in_the_middle_of_a_tombstone_holds_the_event_behind_it() 
         assert_eq!(lent!(behind), [(0, 1)]);
         assert_eq!(batch[0], 105);
     }
-    // The producers may fill a whole lap from that position.
+    // The next reader joins where the producers may still fill a whole lap.
     let graph = Graph::new(8, || 0u64).shared();
     let tap = graph.tap("tap", 2);
     let behind = graph.pool_writer("behind", 1).after(&tap);
@@ -153,8 +153,8 @@ fn a_refused_joiner_does_not_lower_a_producers_limit() {
     }
 }
 
-/// A strategy that panics in the waits of the stage `skips`; counts them, and stops panicking after
-/// the given number.
+/// A strategy that counts its calls in the stage `skips`, and panics in the first of these calls,
+/// up to the given number.
 #[derive(Debug)]
 struct Panics(AtomicUsize, usize);
 
@@ -370,13 +370,15 @@ fn a_poll_of_the_whole_ring_releases_each_quarter() {
     let mut free = Vec::new();
     let all = rx.poll(usize::MAX, |&i, _| free.push((i, tx.remaining()))).unwrap();
     assert_eq!(all, 64);
-    // Short runs are lent 32 at a time, so a release comes after half of the ring at the latest.
+    // Short runs are lent 32 events at a time, so the poll first releases slots at half of the ring
+    // at the latest.
     assert!(free.iter().all(|&(i, free)| free as u64 <= i), "{free:?}");
     assert!(free[40].1 >= 16 && free[63].1 >= 32, "{free:?}");
     assert_eq!(tx.remaining(), 64);
 }
 
-/// A call that found few events makes the next call go from run to run. It still finds all of them.
+/// After a call that found few events, the next call takes one run at a time. It still finds all
+/// events.
 #[test]
 fn a_poll_finds_all_events_after_polls_that_found_few() {
     let _watched = crate::common::watched();

@@ -163,9 +163,9 @@ fn a_pool_behind_many_producers_samples_latencies() {
 fn stages_that_share_threads_count_their_turns() {
     let _watched = crate::common::watched();
     let pause = Duration::from_millis(1);
-    // Both workers are in a turn at once, so two threads run the pool. In a ring of four slots a
-    // chunk has one event: a worker that took the last two events would wait for the other one for
-    // ever.
+    // Both workers must be in a handler at once, so two threads run the pool. In a ring of four
+    // slots a chunk has one event. With larger chunks, a worker could take the last two events and
+    // then wait for the other worker for ever.
     let meet = std::sync::Barrier::new(2);
     let monitor = Monitor::new();
     let done = slipring::ring(4, || 0u64)
@@ -195,8 +195,8 @@ fn stages_that_share_threads_count_their_turns() {
     assert!(text.contains("`sleeps` ran 0.0") && text.contains(" turns on "), "{text}");
 }
 
-/// Stages that share threads, and the producer, wait for a stage on a thread of its own. The report
-/// says for each of them that it waited for that stage.
+/// One stage has a thread of its own, and the stages that share threads wait for it, as does the
+/// producer. The report names the stage that they waited for.
 #[test]
 fn a_report_says_who_waited_for_whom_on_shared_threads() {
     let _watched = crate::common::watched();

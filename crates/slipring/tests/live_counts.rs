@@ -31,11 +31,11 @@ fn counts(monitor: &Monitor<u64>, party: &str) -> (u64, u64, u64, u64) {
     (party.events, party.batches, party.tombstones, party.waits)
 }
 
-/// Number of calls of a path, or of publications before a path of reading.
+/// Number of calls of each publishing path, and of publications before each reading path.
 const CALLS: u64 = 300;
 
-/// Publishes by each path, into a ring that is never full. `$many`: whether claims that are given
-/// up leave tombstones.
+/// Publishes by each path, into a ring that is never full. `$many` says whether dropped claims
+/// leave tombstones.
 macro_rules! publishes {
     ($graph:expr, $many:literal) => {{
         type Path<P> = (&'static str, fn(P) -> P, u64);
@@ -55,7 +55,7 @@ macro_rules! publishes {
                 }
             };
         }
-        // Each path with the number of events of a call.
+        // Each path states the number of events that one call publishes.
         let paths = paths(
             &tx,
             vec![
@@ -92,7 +92,7 @@ macro_rules! publishes {
             let before = counts(&monitor, PRODUCER);
             assert!(before.0 <= events && events - before.0 < 1024, "{path}: {before:?}");
             assert!(before.1 <= batches && batches - before.1 < 1024, "{path}: {before:?}");
-            // The counts of events are exact once a stage has handled the events.
+            // The event counts are exact once a stage has handled the events.
             while end.poll(usize::MAX, |_, _| ()).unwrap() != 0 {}
             assert_eq!(counts(&monitor, PRODUCER).0, events, "{path}");
         }
@@ -138,7 +138,8 @@ fn a_producer_that_never_waits_is_counted() {
     publishes!(Graph::new(1024, || 0u64).shared().first_seq(u64::MAX - 700), true);
 }
 
-/// The cursor is known, so the events are exact before any stage has handled them.
+/// The ring publishes its cursor, so the event count is exact before any stage has handled the
+/// events.
 #[test]
 fn events_behind_a_cursor_are_counted_at_once() {
     let _watched = crate::common::watched();
@@ -260,7 +261,7 @@ macro_rules! reads {
         let mut selector = Selector::new();
         let soon = || Some(Instant::now() + Duration::from_millis(1));
         while selector.wait(&mut [&mut $rx], soon()).is_some() {
-            // The selector may find a tombstone only.
+            // The selector may have woken for a tombstone only.
             done += u64::from($rx.poll(10, |_, _| ()).unwrap() != 0);
         }
         check("selector", std::mem::take(&mut done), 1);

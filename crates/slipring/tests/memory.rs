@@ -54,7 +54,7 @@ fn a_need_beyond_a_machine_word_is_a_build_error() {
         let keys = ["a", "b"].map(|name| sampled.shard_reader(name, 2, |event| event[0]));
         match problem("graph", sampled.build()) {
             BuildError::MemoryShortage(shortage) => assert_eq!(shortage.needed, u64::MAX),
-            // The system states no available memory.
+            // This error comes on a system that does not state its available memory.
             other => assert!(matches!(other, BuildError::Memory { .. }), "{other}"),
         }
         drop(keys);
@@ -86,7 +86,7 @@ fn room_beyond_the_limit_is_a_build_error() {
         let keys = [graph.tap("t", room), graph.tap("u", room)];
         named("taps of a graph", problem("taps", graph.build()));
         drop(keys);
-        // A ring as large as the pool, so that only the limit is exceeded.
+        // The ring is as large as the pool, so that only the limit is exceeded.
         let capacity = room.checked_next_power_of_two().unwrap_or(1 << 63);
         let graph = Graph::new(capacity, || 0u64);
         let keys = (graph.pool_reader("p", room), graph.pool_reader("q", room));

@@ -78,7 +78,7 @@ fn phrases(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Compiles all programs, and returns the errors by `fail_` or `pass_` and the program's name.
+/// Compiles all programs. Returns each program's errors, by its name after `fail_` or `pass_`.
 ///
 /// Returns `None` under a sanitizer, where the same verdict takes minutes.
 fn compiled() -> Option<&'static BTreeMap<String, String>> {
@@ -157,7 +157,8 @@ fn package() -> PathBuf {
     folder
 }
 
-/// Returns the program and the text of the error in a line of cargo's messages, if it has one.
+/// Returns the program's name and the error's text, if this line of cargo's messages holds an
+/// error.
 fn error(line: &str) -> Option<(String, String)> {
     let target = line.split_once(r#""target":{"#)?.1;
     let program = string(target.split_once(r#""name":""#)?.1);

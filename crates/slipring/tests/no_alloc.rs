@@ -50,8 +50,8 @@ static ALLOCATOR: Counting = Counting;
 
 /// Counts allocations while the last stage handles all events but the first and the last few.
 ///
-/// All threads start before the first event, and none ends while the last stage is more than a ring
-/// behind the last event.
+/// All threads start before the first event. No thread ends before the last stage is within a
+/// ring's length of the last event.
 fn window(seq: u64) {
     if seq == CAPACITY {
         COUNTING.store(true, SeqCst);
@@ -101,7 +101,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Number of counted promises.
 const PROMISES: u64 = 1000;
 
-/// Answers to requests. The asking thread sleeps at every eighth one, as a rule.
+/// Asks for answers, one request at a time. At every eighth request the asking thread sleeps, as a
+/// rule.
 fn promises() {
     let (mut asks, mut requests) = {
         let graph = Graph::new(1, || (0u64, None::<slipring::Promise<u64>>)).wait(Wait::Blocking);
@@ -136,7 +137,7 @@ fn chain(wait: Wait) {
     let mirror = Mirror::new(64).unwrap();
     let observer = mirror.handle().observe();
     let observing = thread::spawn(move || {
-        // The iterator ends with the mirror's stage, which is not the last one.
+        // The iterator ends when the mirror's stage ends, and that is not the last stage.
         observer.map(|seen| seen.missed + 1).sum::<u64>()
     });
     slipring::ring(CAPACITY as usize, || 0u64)
@@ -235,7 +236,7 @@ fn leases(wait: Wait) {
     });
 }
 
-/// Readers and workers that come and go, shards, raw calls, and a conflator.
+/// Passes events through shards, raw calls and a conflator, while readers and workers come and go.
 fn members_and_shards(wait: Wait) {
     let begun = AtomicU64::new(0);
     let begun = &begun;

@@ -20,7 +20,7 @@ fn far_deadline() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-/// A value whose words all depend on its position, so a word of another value shows.
+/// A value whose words all depend on its position, so that a word of another value is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Wide([u64; 13]);
@@ -43,7 +43,7 @@ struct Small {
     also: u8,
 }
 
-/// The sums of an observer's seen and missed values; asserts that positions grow.
+/// Sums of an observer's seen and missed values. `add` asserts that positions grow.
 #[derive(Default)]
 struct Account {
     seen: u64,
@@ -76,7 +76,7 @@ fn drain<T: Plain>(observer: &mut Observer<T>) -> Vec<Observed<T>> {
     }
 }
 
-/// Returns position, number of missed values, and value; `None` for an error.
+/// Returns position, number of missed values, and value, or `None` for an error.
 fn parts<T>(observed: Result<Observed<T>, ObserveError>) -> Option<(u64, u64, T)> {
     observed.ok().map(|seen| (seen.seq, seen.missed, seen.value))
 }
@@ -257,7 +257,7 @@ fn a_mirrors_invalid_capacity_is_a_build_error() {
     assert_eq!(Mirror::<u8>::new(3).unwrap_err(), BuildError::Capacity { asked: 3 });
     assert!(Mirror::<u8>::new(3).unwrap_err().to_string().contains("take 2 or 4"));
     let capacity = 1 << (usize::BITS - 1);
-    // A size that no address space holds is refused, whatever the program insists on.
+    // A size that no address space holds is refused, even with `allow_overcommit`.
     let error = Mirror::<[u8; 4096]>::allow_overcommit(capacity).unwrap_err();
     assert_eq!(error, BuildError::Memory { capacity, bytes_per_slot: 4112 });
     let capacity = 1 << (usize::BITS - 5);
@@ -374,7 +374,7 @@ fn an_idle_observer_does_not_delay_the_ring() {
     let _watched = crate::common::watched();
     let mirror = Mirror::new(2).unwrap();
     let mut idle = mirror.handle().observe();
-    // No observer polls, and ten times the capacity of ring and mirror passes.
+    // The observer does not poll while ten times the capacity of ring and mirror passes.
     slipring::ring(2, || 0u8)
         .observe("mirror", mirror, |v| *v)
         .feed(0..40, |slot, i| *slot = i)

@@ -60,7 +60,7 @@ fn a_warning_that_cannot_be_printed_fails_nothing() {
     let _watched = crate::common::watched();
     const ROLE: &str = "a_warning_that_cannot_be_printed_fails_nothing";
     if plays(ROLE) {
-        // Time for the parent to close the pipe.
+        // The sleep gives the parent time to close the pipe.
         thread::sleep(Duration::from_millis(50));
         build_oversubscribed();
         return wait_on_one_core();

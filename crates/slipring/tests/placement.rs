@@ -27,7 +27,7 @@ struct Fake(Arc<State>);
 
 #[derive(Default)]
 struct State {
-    /// Names that the build asked places for.
+    /// Names of the threads for which the build asked for places.
     asked: Mutex<Vec<String>>,
     /// Threads that were bound, by place.
     bound: Mutex<BTreeMap<String, Vec<ThreadId>>>,
@@ -43,7 +43,7 @@ enum Misbehaviour {
     Panics,
 }
 
-/// The calls that can fail beside the binding to a place.
+/// Names of the fake's calls that can fail, besides the binding to a place.
 const ASSIGN: &str = "(assign)";
 const CORES: &str = "(cores)";
 const UNDO: &str = "(undo)";
@@ -302,7 +302,8 @@ fn threads_that_a_placement_could_not_tell_apart_are_a_mistake() {
     assert!(error.to_string().contains("two threads of the graph are named `producer`"), "{error}");
 }
 
-/// Several producers are threads that the closure starts: they would begin on the caller's place.
+/// Several producers run on threads that the closure starts. If the calling thread were bound,
+/// these threads would inherit its place.
 #[test]
 fn several_producers_are_not_bound() {
     let _watched = crate::common::watched();
@@ -319,8 +320,8 @@ fn several_producers_are_not_bound() {
     assert_eq!(fake.bound(), [MEMORY, "stage"]);
 }
 
-/// The text and the drop of an error that both panic: the second one must not come while the first
-/// one unwinds.
+/// Both the text and the drop of an error panic. The drop must not panic while the first panic
+/// unwinds.
 #[test]
 fn an_error_that_panics_in_its_text_and_its_drop_is_contained() {
     let _watched = crate::common::watched();

@@ -53,12 +53,12 @@ fn a_retry_starts_again_at_the_last_release() {
     let _watched = crate::common::watched();
     let all: Vec<u64> = (0..8).collect();
     let on = OnFault::retry(3);
-    // The first, a middle and the last event of a batch of four.
+    // The first three cases fail at the first, a middle and the last event of a batch of four.
     for (fails, expected) in [
         (vec![(4, 1)], vec![0, 1, 2, 3, 4, 4, 5, 6, 7]),
         (vec![(6, 1)], vec![0, 1, 2, 3, 4, 5, 6, 4, 5, 6, 7]),
         (vec![(7, 1)], vec![0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7]),
-        // Repeated at one event, and at several of a batch.
+        // The next cases repeat at one event, and at several events of a batch.
         (vec![(5, 3)], vec![0, 1, 2, 3, 4, 5, 4, 5, 4, 5, 4, 5, 6, 7]),
         (vec![(4, 1), (5, 1), (7, 1)], vec![0, 1, 2, 3, 4, 4, 5, 4, 5, 6, 7, 4, 5, 6, 7]),
         (vec![(0, 2)], vec![0, 0, 0, 1, 2, 3, 4, 5, 6, 7]),
@@ -71,7 +71,7 @@ fn a_retry_starts_again_at_the_last_release() {
         let retries: u32 = fails.iter().map(|(_, times)| times).sum();
         assert_eq!((stage.retries, stage.events, stage.skipped), (u64::from(retries), 8, 0));
     }
-    // In batches of one only the failed event is handled again.
+    // In batches of one event, only the failed event is handled again.
     let (seen, behind, done) = run_with_retries(&[(3, 2), (7, 1)], 1, 8, on);
     done.unwrap();
     assert_eq!((seen, behind), (vec![0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7], all));

@@ -30,7 +30,7 @@ fn zero_threads_are_an_error_that_says_what_to_do() {
     chain.run_inline(|p| Ok(p.publish(|_| ()).map(drop)?)).unwrap();
 }
 
-/// As many threads are started as stages can use: the calling thread is one of them.
+/// The library starts only as many threads as the stages can use, including the calling thread.
 #[test]
 fn no_more_threads_are_started_than_stages_can_use() {
     let _watched = common::watched();
@@ -70,7 +70,8 @@ fn a_stage_with_a_thread_of_its_own_keeps_it() {
     assert!(!shared.into_inner().unwrap().contains(&Some("io".to_owned())));
 }
 
-/// A handler's state is used by one thread at a time, whichever it is, and no event is lost.
+/// Any thread may run a handler, but only one thread at a time uses its state, and no event is
+/// lost.
 #[test]
 fn any_thread_runs_any_stage_one_at_a_time() {
     let _watched = common::watched();
@@ -132,7 +133,8 @@ fn a_producer_that_waits_for_room_runs_stages() {
             .fan_out(|side| {
                 let seen = &seen;
                 let blocks = move |_: &u64, at: At| {
-                    // The other thread may have run `helps` at all events of the full ring before.
+                    // The other thread may already have run `helps` for all events of the full
+                    // ring.
                     let has_help = seen.load(SeqCst) < at.seq + 4;
                     let is_other = thread::current().id() != caller;
                     if is_other && has_help && std::mem::take(&mut first) {
@@ -147,7 +149,7 @@ fn a_producer_that_waits_for_room_runs_stages() {
                 };
                 side.read("blocks", blocks).read("helps", helps)
             })
-            // The producer's thread may have run `blocks` at the first event, and goes on.
+            // If the producer's thread runs `blocks` for the first event, that call does not block.
             .feed(0..100, |slot, i| *slot = i)
             .unwrap();
     }
@@ -193,10 +195,10 @@ fn workers_of_a_pool_meet_on_two_threads() {
             meet.wait();
         }
     });
-    // A worker begins with a chunk of one event.
+    // A worker's first chunk has one event.
     chain.feed(0..2, |slot, i| *slot = i).unwrap();
-    // Each key has a shard of its own, and an event in each pair. The producer runs no stage,
-    // because a shard waits for the next event.
+    // The two keys belong to different shards, and each pair of events has one of each key. Each
+    // shard's handler waits for the other shard's, so the producer's thread must not run a stage.
     let (keys, meet) = (shard_keys(), Arc::new(Barrier::new(2)));
     let (mut tx, pipeline) = ring(2, || 0u64)
         .threads(2)
@@ -265,7 +267,8 @@ fn a_handler_that_waits_for_room_runs_other_stages() {
             }
             drop(tx);
             own.lock().unwrap().take();
-            // The stage ends well, or gets the error that only its own thread could make the room.
+            // The chain ends well, or the stage gets the error that only its own thread could make
+            // the room.
             if let Err(error) = pipeline.join() {
                 assert_eq!(error.stage(), Some("echo"), "{error}");
             }
@@ -394,7 +397,7 @@ fn an_idle_handler_that_waits_for_itself_is_told() {
     }
 }
 
-/// An event that a stage skips is released, also if it is the last one for now.
+/// A stage releases an event that it skips, even if no further event is available.
 #[test]
 fn a_skipped_event_is_released_at_once() {
     let _watched = common::watched();
@@ -423,7 +426,8 @@ fn a_worker_that_joined_a_shared_pool_is_woken() {
         let arrived = Mutex::new(Some(arrived));
         let make = move |_| {
             let mut first = arrived.lock().unwrap().take();
-            // The first event keeps the shared worker until the other one has handled an event.
+            // The shared worker stays in its first event until the worker that joined has handled
+            // an event.
             move |_: &u64, _| _ = first.take().map(|arrived| arrived.recv().unwrap())
         };
         let chain = ring(16, || 0u64).wait(Wait::Blocking).threads(threads).read("a", |_, _| ());
@@ -442,9 +446,9 @@ fn a_worker_that_joined_a_shared_pool_is_woken() {
     }
 }
 
-/// Turns that take long have the thread choose an entry fairly from time to time. That choice must
-/// not hide the entry at which the thread would have stayed: the only thread of this chain waits in
-/// a handler for room that only the other stage can make.
+/// When turns take long, a thread sometimes chooses its next stage by fairness instead of staying
+/// with the ready one. That choice must not hide the ready stage. Here the chain's only thread
+/// waits in a handler for room, and only the other stage can make it.
 #[test]
 fn a_fair_choice_finds_the_only_stage_that_is_ready() {
     let _watched = common::watched();
@@ -468,7 +472,7 @@ fn a_fair_choice_finds_the_only_stage_that_is_ready() {
             .spawn_shared()
             .unwrap();
         *own.lock().unwrap() = Some(tx.clone());
-        // The ring is full when the echoes of the last event are published.
+        // The ring is still full when the handler publishes the echoes of the last event.
         tx.publish_all(0..64, |slot, i| *slot = if i == 63 { 20 } else { 0 }).unwrap();
         drop(tx); // The echo drops the other handle.
         assert_eq!(pipeline.join().unwrap().stage("behind").unwrap().events, 84);

@@ -64,7 +64,7 @@ struct Storm {
     end: End,
     /// The stage that fails, if `end` is `Panic` or `Error`.
     victim: usize,
-    /// Offset of the event after which it fails.
+    /// Offset of the event after which the victim fails.
     at: u64,
     /// First position of the ring.
     start: u64,
@@ -325,7 +325,7 @@ fn storm(seed: u64) {
     });
 }
 
-/// Asserts that the outcome fits the storm's ending, and the counts the published events.
+/// Asserts that the outcome fits the storm's ending, and that the counts fit the published events.
 fn check(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u64, u64)) {
     let seed = storm.seed;
     let all = |report: &slipring::Report| {
@@ -370,7 +370,7 @@ fn check(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u6
             assert!(seq.wrapping_sub(error.seq().unwrap()) < 16, "seed {seed}: {error}");
         }
         (End::Halt, Ok(report)) => assert!(report.halted()),
-        // The producers got `Closed` or `Halted`, which the closure returned.
+        // The closure returned the error that its producers got: `Closed` or `Halted`.
         (End::Halt | End::CloseAll, Err(error)) => {
             assert_eq!(error.stage(), Some(PRODUCER), "seed {seed}: {error}")
         }

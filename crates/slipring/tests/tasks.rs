@@ -131,7 +131,7 @@ fn tasks_can_run_every_role_of_a_graph() {
         }
         sum
     });
-    // Two producers, two events per claim, each event doubled.
+    // Two producers publish two events per claim, and each event is doubled.
     assert_eq!((sum, following.join().unwrap()), (8 * claims, 8 * claims));
     workers.into_iter().chain(producers).for_each(|thread| thread.join().unwrap());
 }
@@ -321,8 +321,8 @@ fn dropping_an_armed_handle_removes_its_waker() {
     assert_eq!(counts.0.load(Relaxed), 0, "a dropped handle was woken");
 }
 
-/// Runs two tasks on one thread, which polls them in turns. Returns how many results the first one
-/// had whenever the second one was polled, until the first one has ended.
+/// Runs two tasks in turn on one thread, until the first task has ended. Returns the number of
+/// results that the first task had at each poll of the second.
 fn beside_another_task(results: &Cell<u32>, first: impl Future<Output = ()>) -> Vec<u32> {
     let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
     let waker = Waker::from(unpark.clone());
@@ -346,10 +346,10 @@ fn beside_another_task(results: &Cell<u32>, first: impl Future<Output = ()>) -> 
     seen
 }
 
-/// More results than one row may have, and fewer than [`SLOTS`].
+/// Number of results that are ready at once: more than one row may have, and fewer than [`SLOTS`].
 const READY: u32 = 2000;
 const SLOTS: usize = 2048;
-/// The fewest and the most results in a row; a row of slow results ends early.
+/// Range of the number of results in a row. A row of slow results ends early.
 const ROW: std::ops::RangeInclusive<u32> = 15..=511;
 
 fn ends_its_rows(seen: &[u32]) {
@@ -481,7 +481,8 @@ fn slow_results_end_their_row_early() {
     assert_eq!(seen, [15, 30, 45]);
 }
 
-/// A wait begins a new row, so a task that waits now and then is never pending but for its waits.
+/// A wait begins a new row, so a task that waits now and then returns pending only when it has to
+/// wait.
 #[test]
 fn a_wait_begins_a_new_row() {
     let _watched = crate::common::watched();

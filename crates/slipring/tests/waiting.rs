@@ -512,8 +512,8 @@ fn a_handler_may_wait_for_consumers_of_other_threads() {
                 });
             }
             let beside = RefCell::new(beside);
-            // The last stage's handler waits for the stage beside the first, and for the other
-            // ring.
+            // The last stage's handler waits as the stage beside the first stage, and as the other
+            // ring's reader.
             let early = s.spawn(move || first.for_each(|_, _| ()).unwrap());
             let done = last
                 .for_each(|v, _| {

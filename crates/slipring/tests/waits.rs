@@ -93,7 +93,8 @@ fn ping_pong(
             let (mut seen, mut random) = (0, fastrand::Rng::with_seed(1));
             loop {
                 let began = Instant::now();
-                // A longer deadline than the other side's, so that a timeout here does not wake it.
+                // This deadline is longer than the other side's, so that its timeout does not wake
+                // the other side.
                 match rx.batch_by(1, began + 2 * BOUND) {
                     Ok(batch) => {
                         assert!(
@@ -153,8 +154,8 @@ fn no_pair_of_strategies_loses_a_wake_up() {
     println!("{events} events, a wake of {wake:?}");
 }
 
-/// Bursts are long enough for the wait queue to become quiet. After each, single events come at any
-/// moment of the reader's falling asleep, and each must wake it.
+/// Each burst is long enough for the wait queue to become quiet. After a burst, single events come
+/// at any moment while the reader falls asleep, and each event must wake it.
 #[test]
 #[cfg_attr(miri, ignore = "goes by the clock, and there is no barrier to check")]
 fn the_last_event_of_a_burst_wakes() {
@@ -314,8 +315,8 @@ fn a_strategys_timeout_returns_an_error_and_loses_no_event() {
     }
 }
 
-/// `publish_all` and `publish_batches` hold items of their iterator, so they wait on after a
-/// strategy's timeout instead of losing them.
+/// `publish_all` and `publish_batches` hold items of their iterator, so they continue to wait after
+/// a strategy's timeout instead of losing these items.
 #[test]
 fn publish_all_waits_on_after_a_timeout() {
     let _watched = crate::common::watched();
@@ -449,7 +450,7 @@ fn an_oversubscribed_spinning_stage_is_warned_of_once() {
     assert!(text.contains("holds a core") && text.contains("adaptive"), "{text}");
 }
 
-/// Needs a system that binds threads to cores.
+/// The test needs a system that binds threads to cores.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn two_spinning_stages_on_one_core_are_warned_of_once() {
@@ -479,7 +480,8 @@ fn two_spinning_stages_on_one_core_are_warned_of_once() {
                     rx
                 })
             });
-            // Dropping a handle would fail the graph for the others.
+            // The threads return their readers, because a dropped reader would fail the graph for
+            // the other readers.
             let all: Vec<_> =
                 waiting.collect::<Vec<_>>().into_iter().map(|one| one.join().unwrap()).collect();
             assert_eq!(all.len(), 3);

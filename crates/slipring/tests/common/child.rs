@@ -1,4 +1,5 @@
-//! Scenarios in a child process, because they close its streams or could abort it.
+//! Runs scenarios in a child process, because they close the process's standard streams or could
+//! abort it.
 
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -26,7 +27,7 @@ pub fn child(role: &str, stderr: Stdio) -> Child {
         .unwrap()
 }
 
-/// Waits for a child, and asserts that its test passed. `name` is for the panic's message.
+/// Waits for a child, and asserts that its test passed. A panic's message contains `name`.
 pub fn ends_well(name: &str, mut child: Child) {
     let began = Instant::now();
     let status = loop {

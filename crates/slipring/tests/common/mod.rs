@@ -29,7 +29,7 @@ pub fn ends<T: Send + 'static>(name: &str, scenario: impl FnOnce() -> T + Send +
     let thread = thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            // After a timeout the receiver is gone.
+            // After a timeout the receiver is gone, and the result is dropped.
             let _ = sender.send(scenario());
         })
         .unwrap();

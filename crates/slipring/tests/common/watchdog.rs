@@ -62,7 +62,7 @@ pub fn watched() -> Watched {
             }
         }
     });
-    // A child process whose threads are refused has no watchdog; its parent has one.
+    // A child process in which the system refuses threads has no watchdog; its parent has one.
     let watchdog = watchdog.ok();
     if watchdog.is_some() {
         state.started.wait();

@@ -79,11 +79,11 @@ fn a_graphs_deadline_fails_the_waiting_stage() {
             let failure = error.failure().unwrap();
             assert!(matches!(failure.cause(), Cause::Deadline(after) if *after == SOON), "{error}");
             assert!(matches!(error.stage(), Some("a" | "b")), "{error}");
-            // The stage stands behind the only event or, on a busy machine, still before it.
+            // The stage has handled the only event or, on a busy machine, has not reached it yet.
             let handled = error.report().unwrap().stage(error.stage().unwrap()).unwrap().events;
             assert_eq!((error.seq(), handled.min(1)), (Some(handled), handled), "{error}");
             assert!(error.to_string().contains("60ms"), "{error}");
-            // Deadlines beyond the range of `Instant`.
+            // First the test sets deadlines beyond the range of `Instant`, which never pass.
             for never in [Duration::MAX, Duration::from_secs(u64::MAX / 2)] {
                 let graph = slipring::ring(4, || 0u64)
                     .wait(wait.clone())
@@ -91,7 +91,7 @@ fn a_graphs_deadline_fails_the_waiting_stage() {
                     .read("r", |_, _| ());
                 graph.feed(0..9, |slot, i| *slot = i).unwrap();
             }
-            // A deadline that has passed before the start.
+            // Then it sets a deadline that has passed before the graph starts.
             let late = slipring::ring(4, || 0u64)
                 .wait(wait)
                 .deadline(Duration::ZERO)

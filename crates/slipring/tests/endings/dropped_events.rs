@@ -93,8 +93,8 @@ fn unread_events_wait_for_the_last_handle() {
     assert_eq!(count(), 0);
 }
 
-/// An event that owns a producer of its own ring keeps that ring open. Where the stage takes it
-/// out, the ring closes.
+/// An event that owns a producer of its own ring keeps that ring open. Once a stage takes the
+/// producer out of the event, the ring closes.
 #[test]
 fn a_producer_that_is_taken_out_of_its_event_lets_the_ring_close() {
     let _watched = crate::common::watched();

@@ -69,7 +69,7 @@ fn an_error_carries_the_users_own_error() {
     let text = error.to_string();
     assert!(text.contains("`r`") && text.contains("event 5"), "{text}");
     assert_eq!(error.report().unwrap().stage("r").unwrap().events, 5);
-    // The message contains the user's error, so `source` returns none.
+    // The message already contains the user's error, so `source` returns `None`.
     assert!(text.contains("oops 5") && std::error::Error::source(&error).is_none(), "{text}");
     // The error can be boxed, as `main` returns it, and passes through `?` in another chain's
     // producer.
@@ -84,7 +84,7 @@ fn an_error_carries_the_users_own_error() {
     assert_eq!(outer.stage(), Some(PRODUCER));
     let inner: &Error = outer.downcast_ref().unwrap();
     assert_eq!(inner.downcast_ref::<Oops>(), Some(&Oops(5)));
-    // A boxed error, and a text.
+    // A stage may also return a boxed error, or an error made from a text.
     let boxed = |text: &'static str| {
         slipring::ring(8, || 0u64).run(move |_| Err::<(), _>(Fault::msg(text))).unwrap_err()
     };

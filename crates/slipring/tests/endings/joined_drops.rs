@@ -8,7 +8,7 @@ use slipring::{At, Fault, Graph, JoinError, ReadHandler, Report};
 
 use crate::common::{LIMIT, Oops, PURPOSE, ends};
 
-/// Counts events, slowly, and whether it was stopped.
+/// State of the handler `Slow`: the number of its events, and whether the stage has stopped.
 #[derive(Default)]
 struct Seen {
     events: AtomicU64,
@@ -66,7 +66,8 @@ fn a_drop_that_joins_an_open_ring_waits_for_what_is_published() {
         ends(&format!("shared: {shared}, contiguous: {contiguous}"), move || {
             let (seen, (tell, told)) = (Arc::new(Seen::default()), told());
             let slow = Slow(seen.clone());
-            // Runs of several lengths, and a stage behind another one.
+            // The events come in runs of several lengths, and the slow stage stands behind another
+            // stage.
             macro_rules! published {
                 ($chain:expr, $spawn:ident) => {{
                     let chain = $chain.read("quick", |_, _| ()).read_with("slow", slow);
@@ -138,8 +139,8 @@ fn a_drop_that_joins_tells_of_failures_and_halts() {
     });
 }
 
-/// A join returns the outcome to its caller, so the drop does not report it again. A panic of
-/// `tell` is contained.
+/// `join` returns the outcome to its caller, so the later drop does not report it to `tell` again.
+/// A panic of `tell` is contained.
 #[test]
 fn a_drop_that_joins_tells_once_and_survives_what_it_tells() {
     let _watched = crate::common::watched();
@@ -193,7 +194,7 @@ fn a_drop_that_joins_does_not_wait_for_readers_of_the_programs_own() {
         handlers.read_with(slow, Slow(seen.clone()));
         let (mut tx, pipeline) = handlers.spawn().unwrap();
         tx.publish_all(0..30, |slot, i| *slot = i).unwrap();
-        // There is no limit: the scenario ends because the drop does.
+        // The drop has no time limit: the scenario ends only if the drop returns.
         drop(pipeline.join_on_drop(Duration::MAX, tell));
         assert_eq!(seen.events.load(SeqCst), 30);
         let told = told.recv().unwrap().unwrap_err();
@@ -221,7 +222,7 @@ fn a_join_that_gives_up_names_the_stage_that_runs() {
             loop {
                 let told = pipeline.join_within(Duration::from_millis(1)).unwrap_err();
                 let JoinError::StillRunning { stage, left } = &told else { panic!("{told}") };
-                // `done` has not ended at first.
+                // At first the error may also name `done`, which has not ended yet.
                 if stage.as_str() == "stuck" {
                     assert_eq!(*left, 1);
                     break;

@@ -40,7 +40,7 @@ fn joining_a_pipeline_waits_for_its_stages() {
             open.send(()).unwrap();
             let report = pipeline.join_within(Duration::MAX).unwrap();
             assert_eq!(report.stage("slow").unwrap().events, 1);
-            // A second call returns the same.
+            // A second call returns the same report.
             assert_eq!(
                 pipeline.join_within(Duration::ZERO).unwrap().stage("quick").unwrap().events,
                 1
@@ -60,8 +60,8 @@ fn joining_a_pipeline_waits_for_its_stages() {
             assert_eq!(pipeline.join().unwrap_err().seq(), Some(0));
         });
     }
-    // `join_within` does not wait for destructors of thread-local values. This one ends with the
-    // scenario.
+    // `join_within` does not wait for destructors of thread-local values. The destructor here runs
+    // until the scenario ends.
     ends("a slow destructor", || {
         struct Slow(mpsc::Receiver<()>);
         impl Drop for Slow {

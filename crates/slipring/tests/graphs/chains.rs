@@ -27,7 +27,8 @@ impl Start for Contiguous {
 }
 
 thread_local! {
-    /// Number of threads that the stages of this test's chains share; `None`: threads of their own.
+    /// Number of threads that this test's chains share. With `None`, each stage has a thread of its
+    /// own.
     static THREADS: Cell<Option<Threads>> = const { Cell::new(None) };
 }
 
@@ -60,8 +61,8 @@ fn settings(threads: usize) -> Vec<(Wait, usize, u64)> {
     if cfg!(miri) { all.into_iter().skip(threads % 2).step_by(5).collect() } else { all }
 }
 
-/// The next due position, and the number of events so far; asserts that events come once and in
-/// order.
+/// Checks that events come once and in order. The fields are the next position, and the number of
+/// events so far.
 struct Order(u64, u64);
 
 impl Order {

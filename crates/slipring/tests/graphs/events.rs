@@ -142,7 +142,7 @@ both!(
     |e, i| assert_eq!(e.as_deref(), Some(&(i + 2)))
 );
 
-/// `FnMut` events are not `Sync`, so only writers may stand over them.
+/// `FnMut` events are not `Sync`, so only stages that write may handle them.
 #[test]
 fn closures_are_events_of_writers() {
     let _watched = crate::common::watched();

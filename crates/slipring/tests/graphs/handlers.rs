@@ -11,8 +11,8 @@ use slipring::{
 use crate::handles::{AnyKey, TestLayout, declare};
 use crate::shape::{Dice, Ev, Shape, after_write, mix};
 
-/// The events that the handlers of one stage have seen: their number, and the sum over identities
-/// and positions.
+/// Number of events that the handlers of one stage have seen, and the sum over the events'
+/// identities and positions.
 type Seen = Arc<Mutex<(u64, u64)>>;
 
 /// The handler of a stage, a worker or a shard.
@@ -21,7 +21,7 @@ struct Watch {
     stage: usize,
     writers: Vec<usize>,
     start: u64,
-    /// Whether events come in order, because no other handle shares them.
+    /// `true` if this handler gets all events of its stage, in order.
     in_order: bool,
     latest: Option<u64>,
     seen: Seen,
@@ -186,8 +186,8 @@ fn a_stage_with_an_option_for_handlers_lends_no_handle() {
     graph.build().unwrap().reader(a);
 }
 
-/// Errors of a run that cannot start name the mistake, and handles that were taken before hear that
-/// the graph was halted.
+/// A run that cannot start returns an error that names the mistake. Handles that were taken before
+/// return the error that the graph was halted.
 #[test]
 fn a_run_that_cannot_start_says_why() {
     let _watched = crate::common::watched();
@@ -244,7 +244,7 @@ fn options_of_handlers_contradict_a_loop_of_ones_own() {
     contradicts(|key| key.on_error(OnFault::skip()).own_loop());
 }
 
-/// Stages with handles of the user's own go on after the run, and observers find their ring.
+/// Stages with handles of the user's own continue after the run, and observers find their ring.
 #[test]
 fn handles_go_on_after_the_run_and_are_observed() {
     let _watched = crate::common::watched();

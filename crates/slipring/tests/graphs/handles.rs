@@ -243,8 +243,9 @@ impl<L: TestLayout> AnyHandle<L> {
         }
     }
 
-    /// Takes a batch, passes its events to `see`, writes to them if the stage writes and will
-    /// release the batch, and finishes the batch. Returns first position and length.
+    /// Takes a batch and passes its events to `see`. Writes to the events if the stage writes and
+    /// the batch will be released, then finishes the batch. Returns its first position and its
+    /// length.
     #[allow(clippy::drop_non_drop, clippy::forget_non_drop)] // the drop of a batch is the subject
     pub fn batch(
         &mut self,

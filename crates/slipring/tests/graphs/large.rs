@@ -8,7 +8,8 @@ const STAGES: usize = 300;
 /// Returns the stages that a stage follows.
 type Follows = fn(usize) -> Vec<usize>;
 
-/// Shapes of [`STAGES`] stages, by the stages that each stage follows.
+/// Graphs of [`STAGES`] stages: each entry has a name, and a function that returns the stages that
+/// a stage follows.
 const SHAPES: [(&str, Follows); 5] = [
     ("beside each other", |_| Vec::new()),
     ("a chain", |stage| stage.checked_sub(1).into_iter().collect()),

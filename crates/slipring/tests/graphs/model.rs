@@ -9,7 +9,7 @@ use crate::shape::{Ev, Shape, after_write, mix};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// Claimed, and neither published nor buried.
+    /// A claimed cell that is not yet published, and has not become a tombstone.
     Open,
     Live(u64),
     Tombstone,
@@ -18,14 +18,15 @@ pub enum Cell {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Halted,
-    /// The stage (or the producer), and the position if it is determined.
+    /// Failure of a stage or of the producer, with its name. The position is given if it is
+    /// determined.
     Failed(String, Option<u64>),
 }
 
 #[derive(Debug, Default)]
 pub struct WorkerModel {
     pub dropped: bool,
-    /// Positions that were lent and not released, or that are known to be left of a chunk. The
+    /// Range of positions that the worker holds or that are known to be left of its chunk. The
     /// worker's next batch begins here.
     held: Option<(usize, usize)>,
     /// Position behind the last release, where the rest of a chunk may lie.
@@ -40,7 +41,7 @@ pub struct StageModel {
     pub dropped: bool,
     /// Released positions of a pool.
     passed: Vec<bool>,
-    /// First position of a pool that may be unreleased.
+    /// First position that the pool may not have released.
     low: usize,
     pub workers: Vec<WorkerModel>,
     /// The writers before this stage, first to last.
@@ -54,7 +55,7 @@ pub struct Model {
     pub capacity: usize,
     pub many: bool,
     pub log: Vec<Cell>,
-    /// Per producer: whether it is alive, and its forgotten claim.
+    /// Each producer's state: whether it is alive, and its forgotten claim.
     pub producers: Vec<(bool, Option<(usize, usize)>)>,
     pub stages: Vec<StageModel>,
     gating: Vec<usize>,
@@ -311,7 +312,7 @@ impl Model {
         }
     }
 
-    /// Returns the number of consecutive events.
+    /// Returns the number of consecutive events from `from` on, at most `max`.
     fn row(&self, from: usize, limit: usize, max: usize) -> usize {
         self.log[from..limit]
             .iter()
@@ -392,8 +393,8 @@ impl Model {
         }
     }
 
-    /// Checks a poll of up to `max` events, and its events `seen`. Without an `outcome` the closure
-    /// panicked at the last of them.
+    /// Checks a poll of up to `max` events, and its events `seen`. An `outcome` of `None` means
+    /// that the poll's closure panicked at the last of these events.
     pub fn poll(
         &mut self,
         (stage, worker): (usize, usize),
@@ -512,7 +513,7 @@ impl Model {
         }
     }
 
-    /// Does [`Model::check_free`] for the first position of a batch.
+    /// Calls [`Model::check_free`] for the first position of a batch.
     fn check_offered(&mut self, stage: usize, worker: usize, at: usize) {
         if let Some((held, _)) = self.stages[stage].workers[worker].held {
             assert_eq!(at, held, "unreleased events come first");

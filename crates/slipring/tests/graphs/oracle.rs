@@ -335,7 +335,7 @@ impl<L: TestLayout> CheckedRing<L> {
             match (claimed, &expected) {
                 (Ok(mut slots), &Claimed::At(at)) => {
                     assert_eq!((slots.first_seq(), slots.len()), (model.seq(at), len));
-                    // Half of the slots by iterator, half by index.
+                    // Fills the slots by the iterator, then writes the second half again by index.
                     for (event, id) in slots.iter_mut().zip(&ids) {
                         event.fill(*id);
                     }
@@ -400,7 +400,7 @@ impl<L: TestLayout> CheckedRing<L> {
         let model = &mut self.model;
         let is_open =
             model.last.is_none() && model.end.is_none() && (1..=model.capacity).contains(&len);
-        // The last batch is claimed as a whole, also for a single item.
+        // The call claims each batch as a whole, even if only one item is left for the last batch.
         let items = if is_open { items.min(model.room() / len * len) } else { items };
         let ids: Vec<u64> = (0..items).map(|_| model.id()).collect();
         let outcome = with_tx!(self.producers[tx].as_mut().unwrap(), producer => producer.publish_batches(len, ids.iter(), |event, &id| event.fill(id)));

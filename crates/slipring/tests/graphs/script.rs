@@ -32,7 +32,7 @@ pub fn short(slots: usize, capacity: usize) -> Vec<Publication> {
 }
 
 struct Stage {
-    /// Number of times each position was seen, from the ring's first on.
+    /// Number of times that the stage saw each position, counted from the ring's first.
     seen: Vec<u8>,
     latest: Option<usize>,
     events: u64,

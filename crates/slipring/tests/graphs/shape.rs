@@ -127,8 +127,8 @@ impl Shape {
         format!("s{stage}")
     }
 
-    /// Returns the transitive closure (by Warshall's algorithm): `[a][b]` is whether a comes after
-    /// b.
+    /// Returns the transitive closure (by Warshall's algorithm): `[a][b]` is `true` if `a` comes
+    /// after `b`.
     pub fn follows(&self) -> Vec<Vec<bool>> {
         let n = self.len();
         let mut follows = vec![vec![false; n]; n];

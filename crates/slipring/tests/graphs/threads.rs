@@ -150,8 +150,8 @@ fn run_on<L: TestLayout>(plan: &Plan) {
     }
 }
 
-/// Collects the sums of all threads, per stage and the producers last. Panics with the plan if a
-/// thread hangs or fails.
+/// Collects the sums of all threads: one for each stage, and the producers' sum last. Panics with
+/// the plan if a thread hangs or fails.
 fn gather<L: TestLayout>(
     results: Receiver<(usize, Sum)>,
     threads: usize,

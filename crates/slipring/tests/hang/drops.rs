@@ -177,8 +177,8 @@ fn events_that_panic_on_drop_do_not_abort() {
         tx.publish(|_| ()).unwrap();
         while tx.publish(|_| ()).is_ok() {}
         drop(pipeline);
-        // The last handle drops the events, on this thread or on the stage's, which catches the
-        // panic. The sleep leaves time for an abort.
+        // The last handle drops the events, on this thread or on the stage's thread. The stage's
+        // thread catches the panic. The sleep leaves time for an abort.
         drop(catch_unwind(AssertUnwindSafe(|| drop(tx))));
         thread::sleep(Duration::from_millis(20));
     });

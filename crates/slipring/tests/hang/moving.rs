@@ -1,4 +1,4 @@
-//! Waits for something that changes while they last: other producers take the slot that a handler
+//! A wait's reason may change while the wait lasts: other producers take the slot that a handler
 //! waits for, so that the handler then waits for a slot that it holds itself.
 
 use std::sync::Mutex;
@@ -127,7 +127,7 @@ fn slots_are_taken_away(publication: Publication, shared: Option<usize>, wait: W
     let (waits, told) = (AtomicBool::new(false), Mutex::new(None));
     let mut handlers = ring.handlers();
     handlers.read(a, |_, at| {
-        // The handler's producer goes, so that the ring closes.
+        // The handler takes its producer, and drops it at the end, so that the ring closes.
         if at.seq == 4
             && let Some(mut own) = own.take()
         {
@@ -145,7 +145,7 @@ fn slots_are_taken_away(publication: Publication, shared: Option<usize>, wait: W
             for _ in 0..4 {
                 tx.publish(|_| ()).unwrap();
             }
-            // `a` has released these once `b` gets them.
+            // `b` gets these four events only after `a` has released them.
             while behind.try_batch(4).map_or(0, |batch| batch.len()) < 4 {
                 std::thread::yield_now();
             }
@@ -313,7 +313,7 @@ fn a_claim_that_times_out_names_the_stage_that_is_behind_now() {
     });
 }
 
-/// The list of the stages that a thread is inside of has no end.
+/// A thread may be inside of any number of stages at once: their list has no limit.
 #[test]
 fn a_stage_among_many_on_one_thread_hears_that_it_waits_for_itself() {
     let _watched = crate::common::watched();

@@ -95,17 +95,17 @@ enum Front {
     Shared,
     Inline,
     Spawn,
-    /// `feed`, with every stage that allows it on one thread.
+    /// The chain's `feed`. All stages that allow it run on one thread.
     OneThread,
-    /// `feed`, with all stages on two shared threads, one of which produces.
+    /// The chain's `feed`, with all stages on two shared threads, one of which produces.
     SharedThreads,
-    /// `spawn`, with all stages on two shared threads.
+    /// The chain's `spawn`, with all stages on two shared threads.
     SpawnSharedThreads,
-    /// The same stages as a graph: `feed`.
+    /// A graph's `feed`, with the same stages as the chain.
     Graph,
-    /// As a graph: `feed`, with all stages on two shared threads, one of which produces.
+    /// A graph's `feed`, with all stages on two shared threads, one of which produces.
     GraphSharedThreads,
-    /// As a graph: `spawn`, with all stages on two shared threads.
+    /// A graph's `spawn`, with all stages on two shared threads.
     GraphSpawnSharedThreads,
 }
 
@@ -130,8 +130,8 @@ struct Case {
     kind: FaultKind,
     wait: Wait,
     front: Front,
-    /// `true`: the failure comes at event 0 while the ring is full (at the producer: after the ring
-    /// was full). `false`: at event 3, with no further event published.
+    /// Whether the ring is full when the stage fails at event 0. If `false`, the stage fails at
+    /// event 3, and no further event is published. A producer fails after the ring was full.
     full: bool,
 }
 
@@ -142,7 +142,7 @@ pub struct Scenario {
     filled: AtomicU64,
     /// Whether the failure has happened.
     failed: AtomicBool,
-    /// The position that the error must name; `u64::MAX`: none.
+    /// The position that the error must name; `u64::MAX` if it must name none.
     expected: AtomicU64,
 }
 
@@ -353,8 +353,8 @@ fn chain(scenario: &Arc<Scenario>) -> Chain<'static, Ev> {
     on(chain.read("after", |ev, at| assert_eq!(ev.value, at.seq)))
 }
 
-/// The producer's items: it fills the ring, or publishes up to the failing event and waits for the
-/// failure. Then it publishes until the graph has ended.
+/// Returns the producer's items: they fill the ring, or reach the failing event and then wait for
+/// the failure. More items follow until the graph has ended.
 fn items(scenario: &Arc<Scenario>) -> impl Iterator<Item = u64> + use<> {
     let scenario = scenario.clone();
     let mut next = 0;
@@ -522,14 +522,14 @@ fn check_error(scenario: &Scenario, outcome: Result<(), Error>) {
     };
     assert_eq!(error.stage(), Some(stage), "{error}");
     let expected = Some(scenario.expected.load(SeqCst)).filter(|&seq| seq != u64::MAX);
-    // A dropped handle reports its own position.
+    // A dropped handle's error names the handle's own position.
     let any_position = (front.spawns() || front == Front::Shared) && spot == Closure;
     assert!(any_position || error.seq() == expected, "{error}: expected {expected:?}");
     match (kind, spot) {
         (_, HandlerDrop | WorkerDrop) => assert_eq!(message(failure), "dropped on purpose"),
         (FaultKind::Error, Hook | Fill | Items) => unreachable!("these return nothing"),
         (FaultKind::Error, _) => assert_eq!(error.downcast_ref::<Oops>(), Some(&Oops(7))),
-        // A moved producer unwinds on a thread that the library does not run.
+        // A producer that was moved away unwinds on a thread that the library does not run.
         _ if front.spawns() && stage == PRODUCER => {
             assert!(message(failure).contains("panicked"), "{error}")
         }

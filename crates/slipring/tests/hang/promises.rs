@@ -15,8 +15,8 @@ use crate::common::{Bomb, Fragile, PURPOSE, ends};
 /// The time after which the other thread ends its promise. A waiter sleeps by then, as a rule.
 const LATER: Duration = Duration::from_millis(3);
 
-/// Has a thread wait by each strategy, while another one does `end` with the promise, and returns
-/// the waiter's results.
+/// For each strategy, lets a thread wait while another thread calls `end` with the promise. Every
+/// wait must return the error that the promise was broken.
 fn waits(name: &str, end: impl Fn(Promise<u64>) + Clone + Send + 'static) {
     for wait in Wait::all() {
         let end = end.clone();
@@ -27,7 +27,7 @@ fn waits(name: &str, end: impl Fn(Promise<u64>) + Clone + Send + 'static) {
                 end(promise);
             });
             let result = awaited.with_wait(wait).wait();
-            // The drop of the payload may panic.
+            // The thread's panic payload may panic when it is dropped.
             std::mem::forget(other.join());
             result
         });
@@ -63,7 +63,7 @@ fn a_wait_ends_at_its_deadline_while_the_promise_lives() {
     }
 }
 
-/// A promise that owns its own waiter, and a waiter that is dropped while its value's drop panics.
+/// Lets a promise own its own waiter, and drops a waiter whose value panics on drop.
 #[test]
 fn halves_that_own_each_other_end() {
     let _watched = crate::common::watched();
@@ -110,7 +110,7 @@ fn a_strategy_that_panics_ends_the_wait_only() {
     assert_eq!(result, Ok(7));
 }
 
-/// Tasks that move between threads with a new waker at each poll sleep through no value.
+/// A task that moves between threads, with a new waker at each poll, misses no value.
 #[test]
 fn a_task_that_changes_its_waker_is_woken() {
     let _watched = crate::common::watched();
@@ -129,7 +129,7 @@ fn a_task_that_changes_its_waker_is_woken() {
                 let waker = Waker::from(Arc::new(Unpark(thread::current())));
                 match awaited.as_mut().poll(&mut Context::from_waker(&waker)) {
                     Poll::Ready(result) => break result,
-                    // The waker that was given last is kept by the promise.
+                    // The promise keeps the waker that it got last.
                     Poll::Pending => thread::park(),
                 }
             };

@@ -127,8 +127,8 @@ const RUNS_ON: [RunsOn; 6] = [
     RunsOn::Shards,
 ];
 
-/// Asks for these reactions one by one, in a graph with a stage before and a stage behind the
-/// answering one. Returns the results, and the failure of the run.
+/// Asks for these reactions one by one, in a graph with one stage before the answering stage and
+/// one behind it. Returns the results, and the failure of the run.
 fn run(
     runs_on: RunsOn,
     wait: Wait,
@@ -208,7 +208,7 @@ fn every_strategy_hears_of_a_failure() {
     }
 }
 
-/// A request whose answering stage skips it gets no answer, and the graph goes on.
+/// A request whose answering stage skips it gets no answer, and the graph continues.
 #[test]
 fn a_skip_ends_the_wait_and_not_the_graph() {
     let _watched = crate::common::watched();
@@ -340,12 +340,12 @@ fn a_close_ends_the_wait_once_the_stages_have_passed_the_request() {
         });
         assert_eq!(before, Ok(None));
         assert_eq!(after[0], Err(AwaitError::Wait(WaitError::Closed)));
-        // The drop of the ring drops the promises, too.
+        // Dropping the ring drops the promises, too.
         assert!(matches!(after[1], Err(AwaitError::Broken | AwaitError::Wait(WaitError::Closed))));
     }
 }
 
-/// The last release comes by a handle that stays and is not called again.
+/// The last release comes from a handle that stays alive and is not called again.
 #[test]
 fn a_thread_hears_of_the_last_release_after_the_close() {
     let _watched = crate::common::watched();
@@ -379,7 +379,8 @@ fn a_promise_that_was_handed_on_may_be_fulfilled_after_the_end() {
         let (mut tx, mut rx) = (ring.producer(), ring.writer(key));
         let mut answer = tx.ask(|event, answer| *event = Some(answer)).unwrap();
         rx.poll(4, |event, _| hand.send(event.take().unwrap()).unwrap()).unwrap();
-        // Every stage has passed the request, and the graph runs: the answer may come.
+        // Every stage has passed the request, but the graph still runs, so the answer may still
+        // come.
         assert_eq!(answer.try_take(), Ok(None));
         assert_eq!(answer.wait_for(Duration::from_millis(1)), Err(AwaitError::TimedOut));
         tx.halt();
@@ -417,7 +418,7 @@ fn an_answer_outlives_its_ring() {
             })
             .unwrap_err();
         assert_eq!(error.stage(), Some("answer"));
-        // The promise of the second request was dropped with its slot.
+        // The promise of the second request was dropped together with its slot.
         assert_eq!(kept[1].wait(), Err(AwaitError::Broken));
         assert_failed(kept[0].wait(), "answer");
         assert_failed(block_on(&mut kept[0]), "answer");
@@ -439,7 +440,7 @@ fn an_answer_outlives_its_ring() {
     });
 }
 
-/// Several askers on threads of their own, and one of them asks for the failure.
+/// Several threads send requests, and one of the requests makes the stage fail.
 #[test]
 fn all_askers_hear_of_a_failure() {
     let _watched = crate::common::watched();
@@ -459,7 +460,8 @@ fn all_askers_hear_of_a_failure() {
             let ignored: Vec<_> = (0..4).map(|_| ask(Reaction::Ignore, tx.clone())).collect();
             thread::sleep(Duration::from_millis(2));
             let failing = ask(Reaction::Fail, tx.clone());
-            // The ring stays open: the close would end the waits for requests that have passed.
+            // The ring stays open, because a close would end the waits for requests that the stages
+            // have passed.
             let results: Vec<_> =
                 ignored.into_iter().chain([failing]).map(|asker| asker.join().unwrap()).collect();
             drop(tx);
@@ -551,7 +553,7 @@ fn an_asker_on_a_single_thread_runs_the_stages() {
     }
 }
 
-/// A handler that asks its own ring, and waits for what only its own stage could answer.
+/// A handler asks its own ring, and then waits for an answer that only its own stage could give.
 #[test]
 fn a_handler_that_waits_for_its_own_answer_is_refused() {
     let _watched = crate::common::watched();
@@ -637,7 +639,8 @@ fn a_handler_may_wait_for_an_earlier_stage() {
     }
 }
 
-/// A self-wait that begins while an earlier stage may still answer, and does not.
+/// A self-wait begins while an earlier stage may still answer. That stage does not answer, so the
+/// wait must end with an error.
 #[test]
 fn a_self_wait_is_found_when_the_last_other_stage_has_passed_the_request() {
     let _watched = crate::common::watched();

@@ -95,7 +95,7 @@ fn a_stage_that_joins_its_own_pipeline_gets_an_error() {
     }
 }
 
-/// `shared`: on threads that the stages share.
+/// A stage joins its own pipeline. With `shared`, the stages share threads.
 fn joins_itself(shared: bool) {
     let slot = Arc::new(std::sync::Mutex::new(None::<slipring::Pipeline>));
     let theirs = slot.clone();

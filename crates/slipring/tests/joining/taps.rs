@@ -238,7 +238,7 @@ fn a_reader_joins_behind_the_furthest_stage() {
 }
 
 /// A reader that joins at the oldest event gets an event that another member holds: the stages
-/// behind the tap announce only positions that the members let them pass.
+/// behind the tap announce only positions that all members have let them pass.
 #[test]
 fn a_reader_joins_at_an_event_that_another_member_holds() {
     let _watched = crate::common::watched();

@@ -26,7 +26,7 @@ impl WaitStrategy for Noting {
     }
 }
 
-/// Waits for an event that does not come. The strategy notes the state of the graph.
+/// Waits for an event that does not come; meanwhile the strategy notes the state of the graph.
 macro_rules! wait {
     ($handle:expr) => {
         assert!(matches!(

@@ -57,7 +57,7 @@ fn members_come_and_go(shared: bool, behind_a_stage: bool, capacity: usize) {
                     .unwrap();
                     thread::yield_now();
                 }
-                // Behind tombstones at the end, too.
+                // At the end, the member's next position lies behind any tombstones, too.
                 stay.next = sub.next_seq();
                 seen_until.store(stay.next, Relaxed);
                 seen.fetch_add(stay.events, Relaxed);

@@ -174,7 +174,7 @@ fn own_loops_stand_between_handlers() {
         assert_eq!(c.for_each(|v, _| seen.push(*v)).unwrap(), 100);
         assert!(seen.into_iter().eq((0..100).map(|i| 2 * i + 1)));
     });
-    // The same holds on a chain's thread.
+    // The same holds for a loop on a chain's thread.
     let mut seen = Vec::new();
     chain(4)
         .write("a", |v, _| *v *= 2)

@@ -68,7 +68,7 @@ fn a_batch_handler_knows_the_size() {
             Ok(())
         })
         .unwrap();
-    // The available events, at most a quarter of the ring.
+    // Each batch has all available events, but at most a quarter of the ring.
     assert_eq!(batches, [(0, 3), (3, 4), (7, 4), (11, 2)]);
 }
 

@@ -203,7 +203,7 @@ fn each_stage_waits_in_its_own_way() {
     assert_eq!(sum, 50 * 51 / 2);
 }
 
-/// A strategy that spins, then yields, then parks; counts the calls of `idle`.
+/// A strategy that spins, then yields, then parks. It counts the calls of `next_action`.
 #[derive(Debug, Default)]
 struct Phased(AtomicU64);
 

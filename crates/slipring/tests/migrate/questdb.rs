@@ -417,7 +417,7 @@ fn requests_get_answers() {
 #[test]
 fn a_job_says_whether_it_did_anything() {
     let _watched = crate::common::watched();
-    // Two stages in turn on one thread of the user's.
+    // The user's own thread runs two stages in turn.
     let graph = graph(8);
     let a = graph.writer("a");
     let b = graph.reader("b").after(&a);

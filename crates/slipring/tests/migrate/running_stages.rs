@@ -56,7 +56,7 @@ fn a_batch_is_released_early() {
     assert_eq!((batch.first_seq(), batch.len(), batch[0]), (3, 1, 3));
     batch.release();
     assert_eq!(tx.remaining(), 4);
-    // The same holds in a loop of the stage's own on a chain's thread.
+    // The same holds if a stage's own loop runs on a chain's thread.
     let mut seen = Vec::new();
     let done = chain(8).read_by("own", |rx| {
         while let Ok(mut batch) = rx.batch(4) {
@@ -233,7 +233,7 @@ fn rewound(
         .max_batch(batch)
         .read("behind", |v, _| behind.push(*v));
     let outcome = chain.run_inline(|p| Ok(p.publish_all(0..8, |slot, i| *slot = i)?));
-    // The stage behind gets each event once, and none is missing.
+    // The stage behind this one gets each event once, and none is missing.
     assert!(
         behind.iter().copied().eq(0..behind.len() as u64)
             && (outcome.is_err() || behind.len() == 8)
@@ -274,7 +274,7 @@ fn rewinds_repeat() {
     let _watched = crate::common::watched();
     let (seen, done) = rewound(&[(1, 3)], 4, OnFault::retry(3));
     assert_eq!((seen, done.is_ok()), (vec![0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7], true));
-    // At several events of one batch.
+    // The failures come at several events of one batch.
     let (seen, done) = rewound(&[(0, 1), (2, 1), (3, 1)], 4, OnFault::retry(3));
     assert_eq!((seen, done.is_ok()), (vec![0, 0, 1, 2, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7], true));
 }

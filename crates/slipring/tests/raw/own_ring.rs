@@ -63,7 +63,7 @@ fn a_handler_that_publishes_into_its_own_full_ring_gets_an_error() {
             assert!(matches!(error.kind(), ErrorKind::Failed(_)), "{error}");
         }
     }
-    // The same holds in `for_each` on a handle, and only until that call returns.
+    // The same error comes in a handle's `for_each`, and only until that call returns.
     let (tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
     let mut tx = tx;
     tx.publish(|_| ()).unwrap();

@@ -123,7 +123,7 @@ fn capacities_and_numbers_of_workers_out_of_range_are_build_errors() {
         assert!(error.is_build(), "{error}");
         assert!(slipring::ring(asked, || 0u64).to_string().contains("not a graph"));
     }
-    // A power of two whose bytes exceed the address space.
+    // The capacity is a power of two, but its bytes exceed the address space.
     let error = slipring::unicast(1 << 62, || [0u8; 64]).err().unwrap();
     // A system that does not say what memory it has leaves the refusal to the allocator.
     let is_of_memory = |error: &slipring::Error| {
@@ -179,7 +179,7 @@ fn rings_of_one_slot_empty_events_and_wide_events_keep_order() {
         .feed(0..20, |_, _| ())
         .unwrap();
     assert_eq!(count, 20);
-    // Workers: as many as slots and more than events, or one with one slot.
+    // A pool has as many workers as slots and more than events, or it has one worker and one slot.
     for (capacity, events) in [(8, 3), (1, 5), (8, 0)] {
         let mut seen = Vec::new();
         slipring::ring(capacity, || 0u64)
@@ -189,7 +189,7 @@ fn rings_of_one_slot_empty_events_and_wide_events_keep_order() {
             .unwrap();
         assert_eq!(seen, vec![1; events as usize]);
     }
-    // Positions that wrap in each field of a lap.
+    // The positions wrap in each field of a lap.
     for start in [u64::MAX, u64::MAX - 5, (1 << 63) - 2, (1 << 48) - 3, (1 << 46) - 1] {
         let (mut sum, mut next) = (0, start);
         slipring::ring(CAPACITY, || 0u64)

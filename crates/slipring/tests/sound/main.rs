@@ -1,7 +1,7 @@
 //! Soundness from safe code: lengths out of range, handles of other rings, and handles forgotten or
 //! dropped in any order. Small enough for Miri, which then judges every access.
 
-// `forget` and `drop` of a batch are the subject.
+// The tests forget and drop batches on purpose.
 #![allow(clippy::forget_non_drop, clippy::drop_non_drop)]
 
 #[path = "../common/mod.rs"]

@@ -32,7 +32,8 @@ fn a_forgotten_claim_is_claimed_again_or_passed_over() {
     rx.for_each(|v, at| seen.push((at.seq, *v))).unwrap();
     assert_eq!(seen, [(0, 1)]);
 
-    // Many producers bury a forgotten claim at the next use, at the drop, or at the close.
+    // With many producers, a forgotten claim becomes a tombstone at the handle's next use, at its
+    // drop, or at the close.
     ends("forgotten claims of many producers", || {
         let graph = Graph::new(8, || 7u64).shared();
         let key = graph.reader("r");
@@ -61,7 +62,8 @@ fn a_forgotten_claim_is_claimed_again_or_passed_over() {
 }
 
 /// 2^32 handles (`SLIPRING_HANDLES` states another number) come and go between two claims of a
-/// producer, so a 32-bit count of them wraps. The producer must not take itself for the sole one.
+/// producer, so a 32-bit count of handles wraps. The producer must not conclude that it is the only
+/// one.
 #[test]
 #[ignore = "takes minutes in a release build: 2^32 handles"]
 fn a_producer_notices_2_pow_32_other_handles() {
@@ -77,7 +79,7 @@ fn a_producer_notices_2_pow_32_other_handles() {
     let mut two = one.clone();
     two.publish(|slot| *slot = 2).unwrap();
     drop(two);
-    // The loop makes one handle less, because the second handle counts as well.
+    // The loop makes one handle fewer, because `two` counts as well.
     (1..handles).for_each(|_| drop(one.clone()));
     one.publish(|slot| *slot = 3).unwrap();
     drop(one);
@@ -193,7 +195,7 @@ fn a_deadline_ends_a_graph_with_a_forgotten_handle() {
 #[test]
 fn handles_dropped_in_any_order_end_the_graph() {
     let _watched = crate::common::watched();
-    // Handles: producer, writer, reader, ring. No order of drops hangs.
+    // Producer, writer, reader and ring are dropped in every order, and no order hangs.
     for order in 0..24 {
         ends(&format!("order {order}"), move || {
             let graph = Graph::new(CAPACITY, || Box::new(0u64));
@@ -214,7 +216,7 @@ fn handles_dropped_in_any_order_end_the_graph() {
             }
         });
     }
-    // Keys dropped before the build, after the build, or after the ring.
+    // The keys are dropped before the build, after the build, or after the ring.
     let graph = Graph::new(CAPACITY, || 0u64);
     drop(graph.reader("gone"));
     let error = graph.build().err().unwrap();
@@ -246,7 +248,7 @@ fn handles_dropped_in_any_order_end_the_graph() {
     let mut rx = ring.reader(key);
     drop(ring);
     assert!(matches!(rx.batch(1), Err(WaitError::Closed)));
-    // A graph that is not built.
+    // The graph is dropped before it is built.
     let graph = Graph::new(CAPACITY, || 0u64);
     let key = graph.reader("r");
     drop(graph);

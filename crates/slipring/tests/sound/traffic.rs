@@ -19,7 +19,7 @@ fn a_ring_without_stages_gates_by_its_publications() {
         let (mut a, mut b) = (ring.producer(), ring.producer());
         let held = a.claim().unwrap();
         b.publish(|_| ()).unwrap();
-        // The slot that `a` holds is claimed again only after its publication.
+        // The slot that `a` holds can be claimed again only after `a` has published it.
         assert!(matches!(b.try_claim(), Err(ClaimError::Gated { .. })));
         held.publish();
         b.publish(|_| ()).unwrap();

@@ -43,7 +43,7 @@ fn events_and_handlers_may_borrow_locals() -> Result<(), Box<dyn std::error::Err
         })
         .feed(text.lines(), |slot, line| *slot = line)?;
     assert_eq!((longest, count.events, &count.log[..]), ("alpha", 3, &["start", "stop"][..]));
-    // A stage that publishes into another ring.
+    // A stage publishes into another ring.
     let mut sum = 0;
     slipring::ring(8, || 0u64).read("sum", |v, _| sum += v).run(|second| {
         slipring::ring(8, || 0u64)
