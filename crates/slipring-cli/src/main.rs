@@ -6,7 +6,7 @@
 //! closes the pipe of printed tables early (`| head`) is no failure: the program still saves the
 //! files that it was asked for, and exits with 0. A reader that closes the pipe of such a file
 //! (`--json - | head`) is a failure.
-// Tests attach to segments of their own.
+// Only the tests need unsafe code, to attach to segments of their own.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 // Both macros panic when the stream refuses a write; `base::console` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

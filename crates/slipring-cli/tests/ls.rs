@@ -136,7 +136,8 @@ fn a_damaged_file_is_a_line_of_the_list() {
     assert!((code, out.as_str()) == (1, "") && err.contains("there is none"), "{err}");
 }
 
-/// The system's message stands once in a line, although the error and its source are one chain.
+/// The system's message stands only once in a line, although the error and its source are printed
+/// together.
 #[test]
 fn an_error_of_the_system_is_said_once() {
     let _watched = watched();
@@ -200,7 +201,7 @@ fn a_stopped_process_is_evicted() {
     }
     assert_eq!(place(&part(&name), "store")[6..], ["stopped", "0"]);
 
-    // The last line is the command that does it.
+    // The last line is the command that evicts the process.
     let command: Vec<&str> = out.lines().last().unwrap().split_whitespace().skip(1).collect();
     assert_eq!(command, ["evict", &name.0, "store", "--kill"]);
     let (code, out, err) = run("evict", &[&name.0, "store", "--kill"]);
@@ -249,7 +250,7 @@ fn what_cannot_be_evicted_is_said_with_what_to_do() {
     std::mem::forget(tx);
 }
 
-/// A tap has a row of its own, and a row for each place where a reader is.
+/// A tap has a row of its own, and a row for each place that a reader has.
 #[test]
 fn readers_of_a_tap_are_listed() {
     let _watched = watched();

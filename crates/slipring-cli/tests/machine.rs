@@ -119,11 +119,11 @@ fn this_machine_is_saved_and_read_again() {
     let (code, out, err) = run("machine", &["--save", path.to_str().unwrap()]);
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
     let again = run("machine", &["--root", path.to_str().unwrap()]);
-    // The path of a quota has no root there, so its lines may differ.
+    // In the saved machine the path of a CPU quota has no root, so its lines may differ.
     assert_eq!(again.1.lines().next(), out.lines().next());
     let placements = |text: &str| text.split_once("CPUs of 2").unwrap().1.to_owned();
     assert_eq!(placements(&again.1), placements(&out));
-    // The file can be saved again, and is the same.
+    // If the saved machine is saved again, the file is the same.
     let copy = folder.path().join("copy.txt");
     let arguments = ["--root", path.to_str().unwrap(), "--save", copy.to_str().unwrap(), "--json"];
     let (code, json, err) = run("machine", &arguments);

@@ -17,7 +17,8 @@ const OWN: &str = "SLIPRING_CLI_TEST_OWN_SHM";
 /// Mounts an empty folder for segments, and runs the test again.
 const AGAIN: &str = "mount -t tmpfs tmpfs /dev/shm || exit 77; exec \"$0\" \"$@\"";
 
-/// Runs the test of that name again with a `/dev/shm` of its own. Returns whether this is the run.
+/// Runs the test of that name again with a `/dev/shm` of its own. Returns `true` within that second
+/// run.
 fn has_own_folder(test: &str) -> bool {
     if std::env::var_os(OWN).is_some() {
         return true;
@@ -114,7 +115,7 @@ fn what_no_process_needs_is_removed() {
     assert!(used.path().exists() && !err.contains(&used.0), "{err}");
     assert_eq!((out.lines().count(), err.lines().count()), (4, 5), "{out}{err}");
 
-    // Nothing is removed, which does not mean that nothing is there.
+    // Nothing is removed now, but the program does not claim that there are no stale segments.
     let (code, out, err) = remove_stale();
     assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 5), "{err}");
     let (code, out, err) = run("rm", &[&foreign.0]);

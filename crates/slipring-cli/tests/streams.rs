@@ -305,7 +305,7 @@ fn a_named_pipe_gets_the_record_and_one_without_a_reader_is_refused() {
 fn a_record_that_cannot_be_saved_is_kept_elsewhere_and_the_tables_are_printed() {
     let folder = tempdir().unwrap();
     let path = fifo(&folder);
-    // A reader that opens the pipe, so that the measurement begins, and closes it before the end.
+    // The reader opens the pipe, so that the measurement begins, and closes it before the end.
     let reader = thread::spawn({
         let path = path.clone();
         move || drop(File::open(path).unwrap())
@@ -450,7 +450,7 @@ fn the_same_file_twice_is_refused_however_it_is_spelled() {
     }
     let message = refused(&mut short_run(&["--json", "/dev/stdout", "--picture", "/dev/fd/1"]));
     assert!(message.contains("the same file"), "{message}");
-    // A relative and an absolute path of one file.
+    // The options name one file by a relative and by an absolute path.
     let message = refused(
         short_run(&[OsStr::new("--json"), OsStr::new("new"), OsStr::new("--picture"), &at("new")])
             .current_dir(&folder),
@@ -501,8 +501,8 @@ fn results_before_a_failure_are_saved_and_printed() {
 
 #[test]
 fn thousands_of_names_are_parsed_quickly() {
-    // Two arguments of nearly the maximal length. The last name is wrong, so that no measurement
-    // begins.
+    // The two arguments have nearly the maximal length. The last name is wrong, so that no
+    // measurement begins.
     let many = "blocking,".repeat(14_000);
     let message = refused(slipring().args([
         "lab",
@@ -555,7 +555,7 @@ fn a_bystander_refuses_cores_that_it_cannot_use() {
     let message =
         refused(slipring().args(["lab", "bystander", "--cores", &format!("{first},{first}")]));
     assert!(message.contains("twice"), "{message}");
-    // A core that is allowed, and an input that ends at once.
+    // The core is allowed, and the input ends at once.
     let output = run(slipring().args(["lab", "bystander", "--cores", &first]));
     assert_eq!(ended(&output).0, 0);
     assert!(output.stdout.starts_with(b"ready\n{\"units\":"));

@@ -68,7 +68,7 @@ fn keys_quit() {
         pty.send(key);
         assert_eq!(pty.end().code(), Some(0), "{key:?}");
     }
-    // The number of looks ends it, too, and then the last look determines the exit code.
+    // The number of looks ends the program, too. Then the last look determines the exit code.
     let mut pty = start(&name, &["--count", "3"]);
     assert_eq!(pty.end().code(), Some(0));
 }

@@ -44,7 +44,8 @@ impl Block {
         Block(lines.take_while(|line| !line.is_empty()).map(strip).collect())
     }
 
-    /// Returns the value of a key in the line of a place; `seat`: in the line of one of its places.
+    /// Returns the value of a key in the line of a place or, with `seat`, in the line of one of its
+    /// places.
     #[track_caller]
     fn value(&self, place: &str, seat: Option<usize>, key: &str) -> &str {
         let mut begin = format!("place={place} ");
@@ -211,7 +212,8 @@ fn the_dead_and_the_stopped_are_told_with_what_to_do() {
     let free = "no process has the place `store`, 4 behind: start one; it goes on at 1";
     assert_eq!(block.notes(), [free, full]);
 
-    // A second process goes on there. The producer's handle leaves the place when it is dropped.
+    // A second process continues at the place. The producer's handle leaves its place when it is
+    // dropped.
     let mut second = Process::start(&name, "reader", "store");
     let block = Block::of(&name);
     assert_eq!(block.values("store", ["position", "lag", "state"]), ["2", "3", "alive"]);
@@ -406,7 +408,7 @@ fn how_a_ring_ends_is_told() {
     assert!(told, "{first}");
 }
 
-/// A segment that goes away, comes back, and is damaged while the program looks.
+/// The segment goes away, comes back, and is damaged while the program looks.
 #[test]
 fn a_segment_that_goes_away_is_looked_for() {
     let _watched = watched();
@@ -425,13 +427,13 @@ fn a_segment_that_goes_away_is_looked_for() {
     let error = &gone.0[0];
     assert!(error.starts_with("error=\"segment ") && error.contains("there is none"), "{error}");
 
-    // The segment is made anew, so its positions are no change of the old ones.
+    // The segment was made anew, so its positions are not compared with the old ones.
     let me = attach(&name.make());
     let block = looking.until(&name, |block| block.0.len() > 1);
     assert_eq!(block.values("scale", ["position", "rate"]), ["0", "-"]);
     looking.until(&name, |block| block.value("scale", None, "rate") == "0.0/s");
 
-    // Bytes that no process would write, and a file that is shortened.
+    // The file gets bytes that no process would write, and is shortened later.
     let file = OpenOptions::new().write(true).open(name.path()).unwrap();
     let length = fs::metadata(name.path()).unwrap().len();
     for byte in [0xFF_u8, 0x80, 0x01, 0x55] {
@@ -453,11 +455,11 @@ fn a_segment_that_goes_away_is_looked_for() {
     assert!(short.0[0].contains("70,000") || short.0[0].contains("70000"), "{}", short.0[0]);
     // The reader closes the pipe.
     assert_eq!(looking.end(), (0, String::new()));
-    // With `--count`, the exit code shows it to scripts.
+    // With `--count`, the exit code tells scripts that the last look failed.
     assert_eq!(run("top", &[&name.0, "--count", "1"]).0, 1);
 }
 
-/// If a name is removed while a process is attached, the process goes on in a segment that no
+/// If a name is removed while a process is attached, the process continues in a segment that no
 /// program finds.
 #[test]
 fn a_process_that_goes_on_without_a_name_is_told_of() {
@@ -573,7 +575,7 @@ fn bad_input_is_an_error_that_says_what_to_do() {
     let mut create = OpenOptions::new();
     create.write(true).create_new(true).mode(0o600);
     create.open(foreign.path()).unwrap().write_all_at(&[b'x'; 100_000], 0).unwrap();
-    // A later version of the layout.
+    // This file has a later version of the layout.
     let file = OpenOptions::new().write(true).open(other.path()).unwrap();
     file.write_all_at(&7_u32.to_ne_bytes(), 8).unwrap();
 

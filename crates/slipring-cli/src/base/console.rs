@@ -24,7 +24,7 @@ impl fmt::Display for StdoutClosed {
 
 impl std::error::Error for StdoutClosed {}
 
-/// Prints to standard output. The error is [`StdoutClosed`] where the reader closed the pipe.
+/// Prints to standard output. The error is [`StdoutClosed`] if the reader has closed the pipe.
 pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     stdout_result(out.write_all(text.as_bytes()).and_then(|()| out.flush()))

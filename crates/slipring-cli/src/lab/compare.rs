@@ -76,7 +76,7 @@ struct Comparison {
     changes: Vec<Change>,
     /// Number of values that both records have in the same unit.
     compared: usize,
-    /// Number of series with such values.
+    /// Number of series that have values in both records, in the same unit.
     series: usize,
     /// Values whose units differ, or that have no ratio, each with its form in both records.
     incomparable: Vec<String>,
@@ -95,12 +95,12 @@ struct Change {
     metric: String,
     old: Spread,
     new: Spread,
-    /// The new median by the old one.
+    /// Ratio of the new median to the old one.
     ratio: f64,
     direction: Direction,
 }
 
-/// Whether a change is for the better, by the direction of its metric.
+/// Whether a change is for the better, given the metric's better direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Better,

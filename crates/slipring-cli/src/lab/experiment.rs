@@ -22,9 +22,9 @@ pub trait Experiment: Sync {
     /// Returns the description for readers.
     fn about(&self) -> &'static About;
 
-    /// Returns all cases, in the order of tables and plots. An error says which wish the machine or
-    /// the options do not allow. On the error [`Unsuitable`], `lab all` leaves the experiment out
-    /// and goes on. An experiment without cases has a measurement of its own.
+    /// Returns all cases, in the order of tables and plots. An error says which choice the machine
+    /// or the options do not allow. On the error [`Unsuitable`], `lab all` leaves the experiment
+    /// out and continues. An experiment without cases has a measurement of its own.
     fn cases(&self, size: Size, machine: &MeasuredMachine) -> Result<Vec<Case>> {
         let _ = (size, machine);
         Ok(Vec::new())
@@ -78,8 +78,8 @@ pub trait Measurement {
     /// Estimates the time that the measurement takes.
     fn expected(&self) -> Duration;
 
-    /// Measures all contenders. Moves the bar by the expected milliseconds of each run. `false`:
-    /// the user has ended the measurement, and only complete results are returned.
+    /// Measures all contenders. Moves the bar by the expected milliseconds of each run. The result
+    /// is `false` if the user has ended the measurement; then only complete results are returned.
     fn measure(&mut self, bar: &ProgressBar) -> Result<(Results, bool)>;
 }
 
@@ -120,7 +120,7 @@ pub struct Reference {
     pub x: &'static str,
     /// Unit of the values.
     pub unit: &'static str,
-    /// Name of the metric in this lab that has the same unit and meaning; `None`: only the shape
+    /// Name of the metric in this lab that has the same unit and meaning; `None` if only the shape
     /// can be compared.
     pub metric: Option<&'static str>,
     /// Point of the other parameters to which the figure belongs.
@@ -145,7 +145,8 @@ pub struct Case {
     pub point: Point,
     /// Number of threads that work at the same time.
     pub threads: usize,
-    /// CPUs that the threads are bound to, in the order of threads; empty: the system places them.
+    /// CPUs that the threads are bound to, in the order of threads; empty if the system places
+    /// them.
     pub cpus: Vec<usize>,
     /// Estimated time of one repetition, for the progress bar.
     pub expected: Duration,

@@ -7,7 +7,8 @@ use super::statistics::Spread;
 #[derive(Debug)]
 pub struct Figure {
     pub title: &'static str,
-    /// Name of the parameter that has a panel for each of its values; `None`: one panel.
+    /// Name of the parameter that has a panel for each of its values; `None` if the plot has one
+    /// panel.
     pub panels: Option<&'static str>,
     pub kind: PlotKind,
 }
@@ -18,8 +19,8 @@ pub enum PlotKind {
     /// A line for each contender: the median of a metric over a parameter, with a band of the
     /// repetitions' spread.
     Lines { x: &'static str, metric: &'static str, logarithmic: bool },
-    /// As `Lines`, with the mean and its 95 % interval in place of median and spread: for single
-    /// shots, whose publications state these.
+    /// Like `Lines`, but with the mean and its 95 % interval in place of median and spread. It
+    /// suits single shots, whose publications state these figures.
     Means { x: &'static str, metric: &'static str, logarithmic: bool },
     /// A dot for each contender: one metric against another.
     Scatter { x: &'static str, y: &'static str },

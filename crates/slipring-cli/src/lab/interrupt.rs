@@ -7,7 +7,7 @@ use crate::base::exit;
 
 pub use system::{requested, watch};
 
-/// Fails if the user has asked for the end.
+/// Fails if the user has asked to end the measurement.
 pub fn check() -> Result<()> {
     if requested() { Err(exit::interrupted("interrupted: nothing was saved")) } else { Ok(()) }
 }
@@ -38,7 +38,7 @@ mod system {
         Ok(())
     }
 
-    /// Returns whether the user has asked for the end.
+    /// Returns whether the user has asked to end the measurement.
     pub fn requested() -> bool {
         REQUESTED.get().is_some_and(|requested| requested.load(Ordering::Relaxed))
     }

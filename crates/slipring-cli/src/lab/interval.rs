@@ -48,7 +48,7 @@ fn quantile(freedom: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// The example of five values: mean 3, standard deviation 1.58.
+    /// The example has five values, with mean 3 and standard deviation 1.58.
     #[test]
     fn an_interval_follows_students_t() {
         let Interval { mean, half_width } = Interval::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();

@@ -22,7 +22,7 @@ pub struct MeasuredMachine {
 impl MeasuredMachine {
     /// Describes the machine that this process runs on.
     pub fn this() -> MeasuredMachine {
-        // An experiment does not depend on the description.
+        // The description may be missing, because no experiment depends on it.
         let description = Machine::this().ok();
         let text = |of: fn(&Machine) -> Option<&str>| -> Option<String> {
             description.as_ref().and_then(of).map(str::to_owned)

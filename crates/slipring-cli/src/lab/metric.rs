@@ -70,6 +70,6 @@ pub struct Metric {
 pub enum Better {
     Less,
     More,
-    /// Neither, such as the number of cores in use.
+    /// For a metric without a better direction, such as the number of cores in use.
     Neither,
 }

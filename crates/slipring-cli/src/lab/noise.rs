@@ -150,8 +150,8 @@ fn hand_over(events: u64, pair: Option<CorePair>) -> Result<f64> {
     Ok((ended - began).as_secs_f64())
 }
 
-/// Returns the ratio, less 1, of the medians of two equal series that 95 % of all draws stay below.
-/// Without rounds it is 0.
+/// Draws two equal series many times, and takes the ratio of their medians, less 1. Returns the
+/// value that 95 % of the draws stay below, or 0 if there are no rounds.
 fn floor(rounds: &[Round], repetitions: usize) -> f64 {
     if rounds.is_empty() {
         return 0.0;
@@ -178,7 +178,7 @@ fn floor(rounds: &[Round], repetitions: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Rounds of equal contenders, with a noise of about `noise` in each time.
+    /// Returns rounds of equal contenders, with a noise of about `noise` in each time.
     fn rounds(random: &mut Rng, count: usize, noise: f64) -> Vec<Round> {
         let mut time = || 1.0 + noise * (random.f64() + random.f64() + random.f64() - 1.5);
         (0..count).map(|_| [time(), time()]).collect()

@@ -11,12 +11,12 @@ const CONTENDER: &str = "contender";
 /// The series of one panel of a figure.
 #[derive(Debug)]
 pub struct Panel<'a> {
-    /// The common value of the panel's series, such as `workers 4`; `None`: the figure has one
+    /// The common value of the panel's series, such as `workers 4`; `None` if the figure has one
     /// panel.
     pub label: Option<String>,
     /// Series that have values of the figure's metrics.
     pub series: Vec<&'a Series>,
-    /// Names of the parameter of the panels, and of the parameters on axes.
+    /// Names of the parameters that the panels and the axes use.
     used: Vec<&'static str>,
 }
 

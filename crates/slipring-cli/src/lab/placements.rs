@@ -1,7 +1,7 @@
 //! `slipring lab placements`: the cost of the places where threads run, and where a ring's memory
 //! lies.
 //!
-//! Three questions, each with contenders of its own:
+//! The experiment answers three questions, each with contenders of its own:
 //!
 //! - *threads*: the same hand-over with producer and stage at each placement that the machine has;
 //! - *pages*: a ring of many megabytes on ordinary and on huge pages;
@@ -211,7 +211,8 @@ fn cpus(machine: &Machine, spot: &Spot) -> Vec<usize> {
     spot.placement.as_ref().and_then(|placement| assigned(machine, placement)).unwrap_or_default()
 }
 
-/// Returns CPUs of a memory node on which the threads of the spread-out placement do not run.
+/// Returns CPUs of a memory node other than the one on which the placement on one node runs the
+/// threads.
 fn other_node(machine: &Machine) -> Option<CpuSet> {
     let own = machine.assign(&Placement::SameNode, &[slipring::PRODUCER, "stage"]).ok()?.node();
     let mut nodes = machine.nodes().iter().filter(|node| Some(node.number) != own);
@@ -221,8 +222,8 @@ fn other_node(machine: &Machine) -> Option<CpuSet> {
     })
 }
 
-/// A chain with the wait of all cases here: a strategy that spins for a while and then yields, so
-/// that it works on one CPU, too.
+/// Returns the wait strategy of all cases here. It spins for a while and then yields, so that it
+/// works on one CPU, too.
 fn wait() -> Wait {
     Wait::YIELDING
 }

@@ -36,7 +36,7 @@ pub struct Record {
     pub machine: MeasuredMachine,
     /// Noise floor: the differences of equal measurements on this machine.
     pub noise: Noise,
-    /// Number of CPUs that other processes used meanwhile, on average.
+    /// Average number of CPUs that other processes used during the measurement.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub others: Option<f64>,
     /// Reason why the measurement ended early, if it did.
@@ -68,7 +68,7 @@ pub struct Series {
     pub point: Vec<(String, Value)>,
     /// Number of threads that work at the same time.
     pub threads: usize,
-    /// CPUs that the threads were bound to; empty: the system placed them.
+    /// CPUs that the threads were bound to; empty if the system placed them.
     pub cpus: Vec<usize>,
     /// Whether there were more threads than CPUs that this process may use.
     pub oversubscribed: bool,
@@ -189,7 +189,7 @@ impl Series {
         self.point.iter().find(|(name, _)| name == parameter).map(|(_, value)| value)
     }
 
-    /// Returns the repeated values of a metric, or none.
+    /// Returns the repeated values of a metric, or an empty slice if there are none.
     pub fn values(&self, metric: &str) -> &[f64] {
         self.metrics.get(metric).map_or(&[], |values| &values.values)
     }

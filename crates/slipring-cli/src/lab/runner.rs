@@ -139,7 +139,7 @@ pub fn run(experiments: &[&dyn Experiment], args: &Args) -> Result<()> {
                 record.stopped = Some(stopped);
                 break;
             }
-            // The other experiments are still measured.
+            // After a failed experiment, the others are still measured.
             Err(error) => {
                 record.stopped.get_or_insert_with(|| format!("{name}: {error:#}"));
                 failed = failed.and(Err(error.context(name)));
@@ -228,8 +228,8 @@ fn progress_bar(planned: &[Planned<'_>], size: Size) -> ProgressBar {
     progress::bar(total.as_millis() as u64)
 }
 
-/// Runs an experiment. `false`: the user has ended the measurement. Then, and after a failure, the
-/// results cover the complete rounds.
+/// Runs an experiment. The result is `false` if the user has ended the measurement. In that case,
+/// and after a failure, the results cover the complete rounds.
 fn measure(
     planned: Planned<'_>,
     size: Size,
@@ -268,8 +268,8 @@ fn measure(
     (Some(results), end)
 }
 
-/// Runs all rounds of an experiment, and adds each complete one to the results. `false`: the user
-/// has ended the measurement.
+/// Runs all rounds of an experiment, and adds each complete one to the results. Returns `false` if
+/// the user has ended the measurement.
 fn repeat(
     results: &mut Results,
     mut cases: Vec<Case>,

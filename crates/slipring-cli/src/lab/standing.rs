@@ -6,7 +6,7 @@ use super::record::Results;
 use super::statistics::{Spread, Verdict, compare};
 use super::wording::ratio;
 
-/// Counts of points, by the result of the comparison with the best of the others.
+/// Numbers of points where a contender leads, trails, or is level with the best of the others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
     /// Number of points where the contender leads.
@@ -45,7 +45,7 @@ pub fn standing(
         let mut point = at.to_vec();
         point.push((x, value.clone()));
         let values = |name: &str| Some(results.find(name, &point)?.values(metric));
-        // Greater is better from here on.
+        // From here on, greater values are better.
         let score = |values: &[f64]| {
             let median = Spread::of(values)?.median;
             Some(if better == Better::Less { -median } else { median })
@@ -75,7 +75,7 @@ pub fn standing(
 
 impl Standing {
     /// Returns the standing in words, such as "at 3 of 5 sizes (1.2 to 1.9 times, 1 lost, 1 within
-    /// the noise)"; `None`: there were no points. `points` is the word for the points, in the
+    /// the noise)", or `None` if there were no points. `points` is the word for the points, in the
     /// plural.
     pub fn in_words(&self, points: &str) -> Option<String> {
         let Standing { leads, trails, level, factors } = self;

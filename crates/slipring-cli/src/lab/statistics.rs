@@ -25,7 +25,7 @@ use slipring_support::numbers::median;
 const LEVEL: f64 = 0.05;
 /// Level of the rank test between two runs.
 const LEVEL_OF_RUNS: f64 = 0.01;
-/// Ratio of medians that counts without a rank test.
+/// Ratio of medians beyond which short series may differ without a rank test.
 const FAR: f64 = 2.0;
 /// Largest number of values, of both series together, for which the rank test counts all
 /// arrangements.
@@ -37,7 +37,7 @@ pub struct Noise {
     /// Largest ratio, less 1, of the medians of two equal series that occurs by chance (95 % of
     /// cases): for a computation on one thread.
     pub computing: f64,
-    /// The same ratio for a hand-over between two threads.
+    /// Like `computing`, but for a hand-over between two threads.
     pub handover: f64,
     /// Number of repetitions in each of the two equal series. A median of more repetitions has less
     /// noise, so the floor is cautious for longer series.
@@ -78,14 +78,14 @@ impl Spread {
 /// The comparison of two medians.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// The values differ by this ratio (the first by the second), beyond the noise.
+    /// Ratio of the first median to the second. They differ beyond the noise.
     Differs(f64),
     /// The difference is within the noise.
     WithinNoise,
 }
 
-/// Compares two series of values of one run. `None`: a series has no values, or the medians have no
-/// ratio because one of them is 0 and the other is not.
+/// Compares two series of values of one run. Returns `None` if a series has no values, or if the
+/// medians have no ratio because one of them is 0 and the other is not.
 pub fn compare(one: &[f64], other: &[f64], floor: f64) -> Option<Verdict> {
     compare_at(LEVEL, one, other, floor)
 }
@@ -138,7 +138,8 @@ fn chance(one: &[f64], other: &[f64]) -> f64 {
     let ranks = doubled_ranks(one, other);
     let sum: usize = ranks[..one.len()].iter().sum();
     let all: usize = ranks.iter().sum();
-    // The mean rank sum of `one`, multiplied so that all numbers stay whole.
+    // The distance from the mean rank sum of `one`, multiplied by the number of values so that all
+    // numbers stay whole.
     let distance = |sum: usize| (sum * ranks.len()).abs_diff(all * one.len());
     if ranks.len() > COUNTED_AT_MOST {
         return approximate(&ranks, one.len(), distance(sum));
@@ -175,7 +176,8 @@ fn approximate(ranks: &[usize], taken: usize, distance: usize) -> f64 {
     let mean = ranks.iter().sum::<usize>() as f64 / all;
     let variance = ranks.iter().map(|rank| (*rank as f64 - mean).powi(2)).sum::<f64>() / all;
     let deviation = (taken * (all - taken) / (all - 1.0) * variance).sqrt();
-    // Twice the tail of the normal distribution, by a logistic curve that is exact to 0.0003.
+    // This is twice the tail of the normal distribution, by a logistic curve that is exact to
+    // 0.0003.
     let z = distance as f64 / all / deviation;
     if z.is_nan() { 1.0 } else { 2.0 / (1.0 + (1.5976 * z + 0.070_566 * z.powi(3)).exp()) }
 }
@@ -204,7 +206,7 @@ mod tests {
         assert!((p - 14.0 / 252.0).abs() < 1e-9, "{p}");
         assert_eq!(chance(&[1.0; 4], &[1.0; 6]), 1.0);
         assert!((chance(&[1.0; 4], &[2.0; 4]) - 2.0 / 70.0).abs() < 1e-9);
-        // The approximation continues the exact test.
+        // For longer series, the approximation gives about the same result as the exact test.
         let (low, high): (Vec<f64>, Vec<f64>) =
             (0..31).map(|i| (f64::from(i), f64::from(i) + 8.5)).unzip();
         let exact = chance(&low[..30], &high[..30]);

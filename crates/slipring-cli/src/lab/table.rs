@@ -24,7 +24,7 @@ pub struct Table {
 
 /// Mark of cells that were measured with more threads than cores.
 pub const OVERSUBSCRIBED: &str = "*";
-/// The figure behind a median or a mean.
+/// Explanation of the figure behind a median or a mean.
 const LEGEND: &str = "± half the distance of the quartiles; of means, half the 95 % interval";
 /// A cell without a value.
 const MISSING: &str = "–";
@@ -138,7 +138,7 @@ fn by_value(
     (header, rows.collect())
 }
 
-/// Metrics across, a row for each series.
+/// Returns a table with the metrics across, and a row for each series.
 fn by_metrics(panel: &Panel<'_>, metrics: &[&str]) -> (Vec<String>, Vec<Vec<String>>) {
     let mut header = vec!["contender".to_owned()];
     header.extend(metrics.iter().map(|metric| panel.unit(metric)));

@@ -54,7 +54,7 @@ pub struct Args {
     /// Show the machine whose `sys` and `proc` are in this folder, or that was saved to this file
     #[arg(long, value_name = "PATH")]
     root: Option<PathBuf>,
-    /// Save to this file what the description is made of; `--root` reads it
+    /// Save the system files that describe the machine to this file; `--root` reads it
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Show the placements of this many threads, too
@@ -96,7 +96,7 @@ fn wrong(error: &Error) -> Error {
     exit::usage(format!("{error:#}").replace('\n', " "))
 }
 
-/// Describes a machine, and returns the files of the description where there are any.
+/// Describes a machine. Also returns the files of the description, if there are any.
 fn read(root: Option<&Path>) -> Result<(Machine, Option<Snapshot>)> {
     match root {
         Some(file) if file.is_file() => {

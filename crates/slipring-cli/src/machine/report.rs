@@ -144,8 +144,8 @@ fn pages(machine: &Machine) -> String {
     parts.join(", ")
 }
 
-/// Returns the distances of nodes, if the nodes of each package are equally far apart, and the
-/// packages are, too.
+/// Returns the distances of memory nodes, if all nodes of one package are equally far apart, and
+/// all nodes of different packages are, too.
 fn distances(nodes: &[Node], machine: &Machine) -> Option<String> {
     let package = |node: &Node| {
         let first = node.cpus.first()?;

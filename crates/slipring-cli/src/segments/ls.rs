@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
         for segment in slipring_shm::list()? {
             parts.push(match segment {
                 Ok(summary) => short(&summary),
-                // The error takes one line, whatever the system's message is.
+                // The error takes one line, even if the system's message has more.
                 Err(error) => error.to_string().replace('\n', " ") + "\n",
             });
         }

@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Says why a segment is left.
+/// Prints why a segment is not removed. Returns the exit code.
 fn failed(error: &SegmentError) -> ExitCode {
     console::print_error(&format!("slipring: {error}\n"));
     ExitCode::FAILURE
@@ -79,7 +79,7 @@ fn remove_stale() -> Result<ExitCode> {
                 console::print(&format!("removed {}{state}\n", path.display()))?;
                 removed = true;
             }
-            // The segment was stale a moment ago.
+            // The segment was stale when it was listed, but not when it was to be removed.
             Err(error) if state.is_none() && is_beaten(&error) => {}
             Err(error) if matches!(error.problem(), Problem::Missing) => {}
             Err(error) => code = failed(&error),
@@ -91,9 +91,9 @@ fn remove_stale() -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Returns the state of a segment that cannot be read but can be removed. `None`: the file may be
-/// in use (a segment of another user or of another version), or it does not begin as a segment does
-/// and may be any file.
+/// Returns the state of a segment that cannot be read but can be removed. Returns `None` if the
+/// file may be in use (a segment of another user or of another version), or if it does not begin as
+/// a segment does and may be any file.
 fn state(problem: &Problem) -> Option<&'static str> {
     use slipring_shm::{FileProblem as File, HeaderProblem as Header};
     match problem {

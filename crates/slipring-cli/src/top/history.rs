@@ -6,7 +6,7 @@
 //! - I2: looks at two segments are never compared: a segment that was removed and made anew has
 //!   another id, and no rates at its first look.
 //! - I3: once a segment loses its name, the processes that were attached to it at the last look are
-//!   shown until they end: they may go on in a file without a name.
+//!   shown until they end: they may continue in a file without a name.
 //! - I4: a share is from 0 to 1, whatever the words of the segment say.
 
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use super::notes;
 use super::view::{CountsView, Look, PartyView, PlaceView, Rates, View, WaitedFor};
 use crate::segments::words;
 
-/// The previous looks, as far as later ones need them.
+/// The part of the previous looks that later looks need.
 #[derive(Debug, Default)]
 pub struct History {
     number: u64,
@@ -43,7 +43,7 @@ struct Past {
 struct PastParty {
     /// Time of the look that found the position changed.
     moved: Instant,
-    /// Longest time that the party's handles were known to have waited, summed over the handles.
+    /// Longest known time that the party's handles have waited, summed over the handles.
     waited: Duration,
 }
 
@@ -68,7 +68,7 @@ impl History {
         self.number == 0
     }
 
-    /// Takes the result of a look at this moment.
+    /// Makes a look at this moment from a segment's summary, or from an error.
     pub fn look(
         &mut self,
         segment: &str,
@@ -100,7 +100,7 @@ impl History {
         self.nameless.extend(alive.map(|one| (summary.id, one)));
     }
 
-    /// Describes the processes that may go on in a segment without a name (I3).
+    /// Describes the processes that may continue in a segment without a name (I3).
     fn left_nameless(&mut self) -> Option<String> {
         self.nameless.retain(|(_, one)| !one.has_ended());
         let list: Vec<_> = self.nameless.iter().map(|(_, one)| words::process(one)).collect();
@@ -147,7 +147,7 @@ impl History {
     }
 }
 
-/// A summary, and the previous one.
+/// A summary, and the previous summary for comparison.
 struct Change<'c> {
     at: Instant,
     past: Option<&'c Past>,
@@ -181,13 +181,13 @@ impl Change<'_> {
         let taken = seats.iter().filter(|seat| words::occupant(summary, seat).is_some()).count();
         let handles = u32::try_from(taken.max(1)).unwrap_or(u32::MAX);
         let waits_for = summary.awaited_in_turn(party);
-        // Handles count a wait only when it is over. So the time for which a party has been seen at
-        // its present position with nothing to do belongs to a wait that is not counted yet.
+        // Handles count a wait only when it is over. So while a party stays at its position with
+        // nothing to do, that time belongs to a wait that is not counted yet.
         let counted = waited(summary, party);
         let pending = if waits_for.is_empty() { Duration::ZERO } else { unmoved * handles };
         let known = counted.saturating_add(pending);
-        // A party that goes on after a long wait has counted less than the previous looks have
-        // seen, and counts the rest later. Neither is a change.
+        // After a long wait, a party has counted less time than the previous looks have shown, and
+        // counts the rest later. Neither is shown as a change.
         let most = before.map_or(known, |(_, kept)| known.max(kept.waited));
         let share = |time: Duration| {
             let seconds = self.seconds()?;

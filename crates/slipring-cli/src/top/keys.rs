@@ -18,7 +18,7 @@ pub enum Key {
     Gone,
 }
 
-/// Reads keys from bytes. A sequence that a read cuts in two goes on in the next read.
+/// Reads keys from bytes. The next read completes a sequence that a read has cut in two.
 #[derive(Default)]
 pub struct Keys(Parser);
 
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(keys(b"x\x1b[Bj"), [Key::Scroll(1); 2]);
         let mut parts = Keys::default();
         assert_eq!((parts.read(b"\x1b["), parts.read(b"B")), (vec![], vec![Key::Scroll(1)]));
-        // A mouse, a paste, another version of UTF-8.
+        // Mouse reports, and bytes that are not UTF-8, are no keys.
         assert_eq!(keys(b"\x1b[<0;1;1M\x1b[M!!\xff\xfe\xc3"), []);
     }
 

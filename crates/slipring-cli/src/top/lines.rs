@@ -17,7 +17,7 @@ pub fn time(time: Timestamp) -> String {
     time.strftime("%FT%T%.3fZ").to_string()
 }
 
-/// Returns a rate with one decimal while it is small; `-`: there is none.
+/// Returns a rate, with one decimal if it is small, or `-` if there is none.
 fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "-".into(),
@@ -30,7 +30,7 @@ fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".into(), |share| format!("{:.0}%", share * 100.0))
 }
 
-/// Quotes a value that would not stand as one word.
+/// Quotes a value that is not a single plain word.
 fn value(text: &str) -> String {
     let plain = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '"' | '=' | '\'');
     match !text.is_empty() && text.chars().all(plain) {
@@ -44,7 +44,7 @@ pub fn block(look: &Look) -> String {
     let start = format!("{} {}", time(look.time), value(&look.segment));
     let mut text = String::new();
     match &look.result {
-        // The error takes one line, whatever the system's message is.
+        // The error takes one line, even if the system's message has more.
         Err(error) => _ = writeln!(text, "{start} error={:?}", error.replace('\n', " ")),
         Ok(view) => {
             let _ = writeln!(text, "{start} {}", ring(view));

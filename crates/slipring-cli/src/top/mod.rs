@@ -8,7 +8,7 @@
 //! - I1: each look opens the file anew, and closes it again. So no look holds a segment that was
 //!   removed, and a segment that was made anew is found.
 //! - I2: only the first look can end the command with an error. A later look that fails is shown,
-//!   and the command goes on.
+//!   and the command continues.
 
 mod history;
 mod keys;
@@ -81,7 +81,7 @@ pub struct Args {
     /// Print one JSON object for each look
     #[arg(long)]
     json: bool,
-    /// Print lines, also on a terminal
+    /// Print lines, even on a terminal
     #[arg(long, conflicts_with = "json")]
     plain: bool,
 }

@@ -95,7 +95,7 @@ impl About<'_> {
         format!("slipring evict {segment} {stage}{pid} --kill")
     }
 
-    /// Returns the name of a place: `store`, the stage; `upper 2`, a worker.
+    /// Returns the name of a place: the stage, such as `store`, or its worker, such as `upper 2`.
     fn place(&self, party: Party, number: usize) -> String {
         let name = self.summary.name_of(party);
         match self.summary.seats(party).len() {

@@ -132,7 +132,7 @@ fn heights(height: u16, notes: usize, rows: usize) -> [u16; 5] {
         left -= taken;
         taken
     };
-    // In the order of importance: the worst sentence, the title, a few rows.
+    // The parts get lines in the order of importance: the worst sentence, the title, a few rows.
     let mut sentences = take(notes.min(1));
     let title = take(1);
     let mut table = take(rows.min(3));
@@ -183,7 +183,7 @@ fn ring(view: &View, width: u16) -> Line<'static> {
     Line::from(format!("[{}{}]{text}", "#".repeat(filled), ".".repeat(room - filled)))
 }
 
-/// Breaks sentences to lines of the screen's width.
+/// Breaks sentences into lines of the screen's width.
 fn sentences(notes: &[Note], shown: &Shown, width: u16) -> Text<'static> {
     let mut text = Text::default();
     for Note { severity, text: sentence } in notes {

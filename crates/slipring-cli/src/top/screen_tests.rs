@@ -14,7 +14,7 @@ use super::history::{History, Moment};
 use super::screen::{Shown, draw};
 use super::view::Look;
 
-/// A segment of the calling process, whose file goes with the value.
+/// A segment of the calling process, whose file is removed when the value is dropped.
 struct Ring {
     name: String,
     me: Attached<u64>,
@@ -146,7 +146,7 @@ fn every_size_is_drawn() {
             let row = screen.iter().any(|line| line.starts_with("producer"));
             assert_eq!(row, height >= 4, "{width}x{height}: {screen:#?}");
             assert!(height < 24 || said("q quits"), "{width}x{height}: {screen:#?}");
-            // Columns are whole: a header is there with all of its letters, or not at all.
+            // Columns are shown whole: a header has all of its letters, or is missing.
             let header = screen.iter().find(|line| line.starts_with("place"));
             for word in header.map_or("", String::as_str).split_whitespace() {
                 let known =
@@ -233,8 +233,8 @@ fn wide_characters_and_long_words_are_cut_at_the_edge() {
     assert!(screen.replace(' ', "").contains(&stage), "{screen}");
 }
 
-/// Rates follow from positions, also where these wrap; waits follow from counts and from
-/// standstill.
+/// Rates follow from positions, even where these wrap. Waits follow from counts, and from the time
+/// for which a party does not move.
 #[test]
 fn rates_and_shares_are_those_of_the_time_between_looks() {
     for first in [0, u64::MAX - 3] {
@@ -262,8 +262,8 @@ fn rates_and_shares_are_those_of_the_time_between_looks() {
             assert_eq!(party.waits_for, ["producer"]);
         }
         assert_eq!(look(4.0).parties[1].rate, None, "no time has passed");
-        // The stage goes on, and has counted nothing of that wait yet. The part that it counts
-        // later was already shown.
+        // An event ends the stage's wait, but the stage has not counted that wait yet. Previous
+        // looks have already shown the time that it counts later.
         tx.publish(|slot| *slot = 1).unwrap();
         let party = &look(5.0).parties[1];
         assert_eq!((party.wait_share, party.unmoved_seconds), (Some(0.0), 2.5));

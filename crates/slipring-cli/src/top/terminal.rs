@@ -48,8 +48,8 @@ struct Keyboard {
 }
 
 impl Keyboard {
-    /// Opens the keyboard: standard input, or the terminal that controls this process. `None`:
-    /// there is none, and only signals end the program.
+    /// Opens the keyboard: standard input, or the terminal that controls this process. Returns
+    /// `None` if there is no keyboard; then only signals end the program.
     fn open() -> Option<Keyboard> {
         let stdin = io::stdin();
         let terminal = match stdin.is_terminal() {
@@ -197,7 +197,8 @@ impl Signals {
         }
         flag::register(SIGTSTP, Arc::clone(&signals.stop))?;
         flag::register(SIGCONT, Arc::clone(&signals.resumed))?;
-        // Registered after the flags, so that the flag is set by the time the program wakes.
+        // The pipes are registered after the flags, so that the flag is set by the time the program
+        // wakes.
         for signal in ENDING.into_iter().chain([SIGTSTP, SIGCONT, SIGWINCH]) {
             low_level::pipe::register(signal, wakes.try_clone()?)?;
         }
@@ -209,7 +210,7 @@ impl Signals {
         came.map(|(signal, _)| *signal)
     }
 
-    /// Reads away the bytes that woke the program.
+    /// Reads and discards the bytes that woke the program.
     fn drain(&mut self) {
         let mut bytes = [0; 64];
         loop {
@@ -236,7 +237,7 @@ pub(super) fn run(watch: &mut Watch<'_>, first: Look) -> Result<Look> {
     Ok(shown.look)
 }
 
-/// Returns the signal that ends the program; `None`: a key, or the number of looks does.
+/// Returns the signal that ends the program, or `None` if a key or the number of looks ends it.
 fn show(
     watch: &mut Watch<'_>,
     signals: &mut Signals,

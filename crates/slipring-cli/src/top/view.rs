@@ -20,7 +20,7 @@ pub struct Look {
 /// The content of a successful look.
 #[derive(Debug, Clone, Serialize)]
 pub struct View {
-    /// Time since the previous look, in seconds; `None`: the segment's first look.
+    /// Time since the previous look, in seconds; `None` at the segment's first look.
     pub seconds: Option<f64>,
     /// `running`, or how the ring ended.
     pub state: &'static str,
@@ -49,34 +49,35 @@ pub struct PartyView {
     /// `producer`, or the delivery of the stage.
     pub kind: &'static str,
     pub position: u64,
-    /// Number of published events that it has not released.
+    /// Number of published events that the party has not released.
     pub lag: u64,
     /// The lag as a share of the ring.
     pub lag_share: f64,
     /// Events per second since the previous look.
     pub rate: Option<f64>,
-    /// Share of the time since the previous look that its handles waited.
+    /// Share of the time since the previous look in which the party's handles waited.
     pub wait_share: Option<f64>,
     /// Shares of waiting that handles have counted since the previous look, by the awaited party. A
     /// wait is counted when it is over.
     pub waited_for: Vec<WaitedFor>,
-    /// Number of threads that sleep at its wait queue.
+    /// Number of threads that sleep at the party's wait queue.
     pub asleep: u32,
-    /// The chain of waiting: the party that it waits for, the party that this one waits for, and so
-    /// on.
+    /// The chain of waiting: the party that this one waits for, the party that the second one waits
+    /// for, and so on.
     pub waits_for: Vec<String>,
-    /// Time for which its position has not changed, in seconds, as far as this program looked.
+    /// Time for which the party's position has not changed, in seconds, as far as this program has
+    /// looked.
     pub unmoved_seconds: f64,
     /// Numbers per second since the previous look.
     pub rates: Option<Rates>,
     /// Counts since the segment was made.
     pub counts: CountsView,
-    /// Number of handles that it has room for.
+    /// Number of handles that the party has room for.
     pub room: usize,
-    /// Number of places that processes have.
+    /// Number of the party's places that processes have.
     pub taken: usize,
-    /// The party's place if it has only one; otherwise those of its places that are not plainly
-    /// free.
+    /// The party's place if it has only one. Otherwise the party's places, without those that are
+    /// just free.
     pub places: Vec<PlaceView>,
 }
 
@@ -117,7 +118,7 @@ pub struct PlaceView {
     pub pid: Option<u32>,
     /// Number of processes that died here.
     pub deaths: u32,
-    /// Position of a tap's reader; its lag and its events per second follow.
+    /// Position of a tap's reader. `lag` and `rate` are that reader's, too.
     pub position: Option<u64>,
     pub lag: Option<u64>,
     pub rate: Option<f64>,
@@ -142,7 +143,7 @@ pub enum Severity {
     Info,
     /// Worth a look.
     Warning,
-    /// The ring does not go on by itself.
+    /// The ring does not continue by itself.
     Error,
 }
 

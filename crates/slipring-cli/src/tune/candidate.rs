@@ -12,7 +12,8 @@ pub struct Candidate {
     /// Number of slots.
     pub capacity: usize,
     pub layout: Layout,
-    /// Largest number of events that a stage handles before a release; `None`: the library decides.
+    /// Largest number of events that a stage handles before a release; `None` if the library
+    /// decides.
     pub batch: Option<usize>,
 }
 
@@ -37,7 +38,7 @@ pub enum Layout {
 pub enum StagePlacement {
     /// The system places the threads.
     System,
-    /// By the placement of this name.
+    /// The placement of this name places the threads.
     Named(String),
 }
 
@@ -63,7 +64,7 @@ impl Setting {
         Setting::Batch,
     ];
 
-    /// Returns the value that a candidate has.
+    /// Returns a candidate's value of this setting.
     pub fn of(self, candidate: &Candidate) -> String {
         match self {
             Setting::WaitAndThreads => format!("{}, {}", candidate.wait, candidate.threads),
@@ -93,8 +94,9 @@ pub struct Alternatives {
 }
 
 impl Alternatives {
-    /// Returns the alternatives that are worth a measurement on a machine of so many cores.
-    /// `places` returns the names of the placements that the machine allows for the given threads.
+    /// Returns the alternatives that are worth a measurement on a machine with this number of
+    /// cores. `places` returns the names of the placements that the machine allows for the given
+    /// threads.
     pub fn new(
         stages: usize,
         cores: usize,

@@ -149,7 +149,7 @@ impl Bench {
         };
         let chain = limit(chain.read(&format!("stage-{}", self.demand.stages), last));
         let (mut tx, pipeline) = chain.spawn()?;
-        // The recommended program does the same.
+        // The recommended program binds its producer in the same way.
         let bound = pipeline.bind_thread(slipring::PRODUCER)?;
         let own_before = machine::thread_cpu();
         let all_before = machine::process_cpu();
@@ -167,7 +167,7 @@ impl Bench {
             let at = due;
             tx.publish(|slot| *slot = Event { due: at, words: [number; WORDS] })?;
             number += 1;
-            // Exponentially distributed gaps, as between events that are independent of each other.
+            // The gaps are exponentially distributed, like those between independent events.
             due += (-(1.0 - random.f64()).ln() / self.demand.rate.0 * 1e9) as u64;
         }
         let took = Duration::from_nanos(clock.ns() - start);

@@ -35,7 +35,7 @@ impl Report<'_> {
         &self.bench.demand
     }
 
-    /// Returns why nothing is recommended, if so.
+    /// Returns the reason why nothing is recommended, or `None`.
     pub fn refusal(&self) -> Option<String> {
         let (latency, cores) = (self.best.latency(), self.best.cores());
         let limited = self.demand().latency.map(|limit| {

@@ -59,7 +59,7 @@ pub struct Choice {
 pub enum Goal {
     /// The least processor time, if the demand limits the latency.
     Cores,
-    /// The least latency. Of any other demand.
+    /// The least latency, for any other demand.
     Latency,
 }
 
@@ -76,8 +76,8 @@ impl Goal {
     }
 }
 
-/// Searches among the alternatives. `run` measures a candidate once; the second argument is the
-/// round, which gives the schedule.
+/// Searches among the alternatives. `run` measures a candidate once. Its second argument is the
+/// round, which determines the schedule.
 pub fn search(
     demand: &Demand,
     alternatives: &Alternatives,

@@ -15,9 +15,9 @@ use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
 /// A program, and the terminal that it has as its three standard streams.
 pub struct Pty {
-    /// The other end of the terminal; `None`: the terminal has gone.
+    /// The other end of the terminal; `None` once the terminal is closed.
     terminal: Option<File>,
-    /// The program's end, which this process keeps to look at its modes.
+    /// The program's end of the terminal, which this process keeps open to check its modes.
     ours: Option<OwnedFd>,
     before: Termios,
     pub child: Child,
@@ -67,7 +67,7 @@ impl Pty {
         tcsetwinsize(self.terminal.as_ref().unwrap(), size(0, 0)).unwrap();
     }
 
-    /// Waits until `is` is true of the terminal's text.
+    /// Waits until `is` returns `true` for the terminal's screen.
     pub fn until(&mut self, is: impl Fn(&vt100::Screen) -> bool) {
         while !is(self.drawn.screen()) {
             let ended = self.child.try_wait().unwrap();

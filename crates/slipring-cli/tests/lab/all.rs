@@ -39,7 +39,7 @@ fn one_record_has_every_experiment_with_every_contender() {
     if cfg!(all(target_os = "linux", target_pointer_width = "64")) {
         assert!(contenders["exchange"].contains("processes-semaphores"));
     }
-    // Measurements that are no contender, which no table shows.
+    // These measurements are no contenders, so no table shows them.
     const ASIDE: [&str; 2] = ["waking a thread", "bystander alone"];
     for (experiment, names) in contenders {
         for name in names.into_iter().filter(|name| !ASIDE.contains(name)) {

@@ -62,7 +62,7 @@ fn every_way_is_measured_on_every_core() {
         let point = series["point"].as_array().unwrap();
         point.iter().find(|pair| pair[0] == name).map(|pair| pair[1].clone()).unwrap()
     };
-    // The reader's core is the last one of the series.
+    // The reader's core is the last core that the series lists.
     let reader = |series: &Value| series["cpus"].as_array().unwrap().last()?.as_u64();
     let cores: BTreeSet<u64> = series.iter().filter_map(reader).collect();
     for way in WAYS {

@@ -62,7 +62,8 @@ fn every_contender_is_measured_at_every_point() {
             assert_eq!(values.len(), 2, "{contender}, {graph}: {metric}");
             assert!(values.iter().all(|value| value.as_f64().unwrap() > 0.0), "{series}");
         }
-        // The graph also has a producer and a reducer, and a journal in the last shape.
+        // Besides its workers, the graph has a producer and a reducer. The last shape also has a
+        // journal.
         let all = workers + 2 + u64::from(graph.starts_with(SHAPES[2]));
         match contender {
             "one thread" => assert_eq!(series["threads"], 1),
@@ -70,7 +71,7 @@ fn every_contender_is_measured_at_every_point() {
             _ => assert_eq!(series["threads"], all),
         }
     }
-    // 2,000 and 4,000 slices of 10 terms, and 2,000 of 100.
+    // The points have 2,000 and 4,000 slices of 10 terms, and 2,000 slices of 100 terms.
     let mut points = BTreeSet::new();
     for contender in CONTENDERS {
         for shape in SHAPES {

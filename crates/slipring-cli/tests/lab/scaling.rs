@@ -82,7 +82,7 @@ fn a_smoke_run_has_every_contender_at_every_point() {
         assert!(cpus.is_empty() || cpus.len() == threads, "{at}");
         assert!(tables.contains(&name), "no table names {name}");
     }
-    // The figures 3 to 8 of the study.
+    // The tables show figures 3 to 8 of the study.
     for figure in ["Time by consumers", "CPU by consumers"] {
         for sorts in [1, 15, 300] {
             assert!(tables.contains(&format!("{figure}: sorts {sorts}\n")), "{figure}, {sorts}");

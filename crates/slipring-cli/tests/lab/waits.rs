@@ -39,7 +39,7 @@ fn series(record: &Value) -> &Vec<Value> {
     experiment["series"].as_array().unwrap()
 }
 
-/// Returns the values of a metric, or none.
+/// Returns the values of a metric, or an empty list.
 fn values(series: &Value, metric: &str) -> Vec<f64> {
     let values = series["metrics"][metric]["values"].as_array();
     values.map_or(Vec::new(), |values| values.iter().map(|of| of.as_f64().unwrap()).collect())

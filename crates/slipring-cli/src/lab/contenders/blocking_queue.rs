@@ -68,7 +68,7 @@ impl<T> BlockingQueue<T> {
         Ok(())
     }
 
-    /// Waits for an item, and removes the oldest. `None`: the queue is empty and closed.
+    /// Waits for an item, and removes the oldest. Returns `None` if the queue is empty and closed.
     pub fn take(&self) -> Option<T> {
         let mut items = self.lock();
         while items.len == 0 && !items.is_closed {
@@ -126,7 +126,8 @@ fn wait<'a, T>(condition: &Condvar, items: MutexGuard<'a, T>) -> MutexGuard<'a, 
     condition.wait(items).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts one waiting thread down. Returns whether there was one, which the caller then wakes.
+/// Removes one waiting thread from the count. Returns `true` if there was one, so that the caller
+/// wakes it.
 ///
 /// Java's signal costs nothing without a waiting thread, but `Condvar::notify_one` of the standard
 /// library is a system call on Linux in any case. The count restores Java's cost. A spurious wake
@@ -144,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits until as many threads wait as `is_reached` wants.
+    /// Waits until `is_reached` accepts the queue's items, with their numbers of waiting threads.
     fn await_waiters<T>(queue: &BlockingQueue<T>, is_reached: impl Fn(&Items<T>) -> bool) {
         let patience = Instant::now() + Duration::from_secs(60);
         while !is_reached(&queue.lock()) {
@@ -163,7 +164,7 @@ mod tests {
             for item in 0..3 {
                 assert_eq!(queue.take(), Some(10 * lap + item));
             }
-            // Shifts the first place of the next lap.
+            // This pair shifts the first place of the next lap.
             assert_eq!((queue.put(-1), queue.take()), (Ok(()), Some(-1)));
         }
     }

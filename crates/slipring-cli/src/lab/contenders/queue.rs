@@ -1,6 +1,6 @@
 //! Queues as the edges of a graph: a sending half for producers, a receiving half for one consumer.
 //!
-//! The halves end each other. Once the receiver is dropped, each send fails; once all senders are
+//! Each half ends the other. Once the receiver is dropped, each send fails; once all senders are
 //! dropped, a receive fails as soon as the queue is empty. So a thread that fails ends its
 //! neighbours, and no thread waits for a thread that is gone.
 
@@ -27,8 +27,8 @@ pub trait Sender<T> {
 
 /// The receiving half of a queue.
 pub trait Receive<T> {
-    /// Waits for an item, and removes the oldest. `None`: the queue is empty, and all senders are
-    /// gone.
+    /// Waits for an item, and removes the oldest. Returns `None` if the queue is empty and all
+    /// senders are gone.
     fn receive(&self) -> Option<T>;
 }
 

@@ -53,7 +53,7 @@ ask  ───── word or ring: n ───────> answer
             title: "One way between two cores, compare-and-swap",
             x: "cores",
             unit: "ns",
-            // One way, where this lab measures there and back.
+            // The publication measures one way, but this lab measures there and back.
             metric: None,
             at: &[],
             lines: &[
@@ -237,7 +237,7 @@ fn outcome(mut trips: Vec<u64>) -> Result<CaseResult> {
     Ok(CaseResult::default().value(&TRIP, at(50)).value(&P99, at(99)))
 }
 
-/// Returns a contender's series of two different CPUs.
+/// Returns the contender's series in which the two CPUs differ.
 fn apart<'a>(results: &'a Results, contender: &str) -> Vec<&'a Series> {
     let series = results.series.iter();
     series.filter(|of| of.contender == contender && of.at("from") != of.at("to")).collect()

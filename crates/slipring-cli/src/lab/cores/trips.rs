@@ -31,7 +31,7 @@ impl Pair {
     }
 }
 
-/// One thread's ends of both ways.
+/// A thread's ends of both directions.
 trait Ends: Send {
     fn send(&mut self, number: u64) -> Result<()>;
     /// Waits for the next number. It is an error if the other thread has ended.
@@ -78,7 +78,8 @@ fn between(pair: Pair, trips: u64, near: impl Ends, far: impl Ends) -> Result<Ve
         let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"));
         match (asked.and_then(|asked| asked), answered.and_then(|answered| answered)) {
             (Ok(times), Ok(())) => Ok(times),
-            // The first thread that failed has ended the other thread, whose error says only that.
+            // The thread that failed first has ended the other one, so only the first error says
+            // why.
             (Err(error), Err(_)) if !error.is::<Ended>() => Err(error),
             (_, Err(error)) | (Err(error), _) => Err(error),
         }
@@ -149,12 +150,12 @@ struct Way {
     ended: Line,
 }
 
-/// Whether the sender has ended, on cache lines of its own.
+/// A flag that says whether the sender has ended, on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicBool);
 
-/// The ends of a thread at two words.
+/// A thread's ends of the two words.
 struct Words<'a> {
     sends: &'a Way,
     receives: &'a Way,
@@ -195,7 +196,7 @@ impl Drop for Words<'_> {
     }
 }
 
-/// The ends of a thread at two rings.
+/// A thread's ends of the two rings.
 struct Rings(Producer<u64>, Reader<u64>);
 
 impl Ends for Rings {

@@ -7,12 +7,13 @@ use crate::lab::metric::{Better, Metric};
 
 /// Size of a word, in bytes.
 pub const WORD: usize = 8;
-/// The block of the paper, in words: 1 MiB.
+/// Size of the paper's block (1 MiB), in words.
 pub const PAPER_BLOCK: usize = (1 << 20) / WORD;
 
 /// Parameter: size of a block, in bytes.
 pub const BYTES: &str = "bytes";
-/// Parameter that names the reader's core and the caches in one: the panels of plots.
+/// Parameter that names the reader's core and the state of the caches together. Plots have a panel
+/// for each of its values.
 pub const SETTING: &str = "reader";
 
 /// Returns a metric in nanoseconds.

@@ -11,7 +11,7 @@ use crate::lab::record::{self, Curves, Results};
 
 const BLOCKS: Metric = Metric { name: "blocks", unit: "blocks", better: Better::Neither };
 
-/// A metric, and the figure of an execution that it has.
+/// A metric, and the function that reads its figure from an execution.
 type Column = (Metric, fn(&Execution) -> f64);
 
 /// Every figure of an execution.

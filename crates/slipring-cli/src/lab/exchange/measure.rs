@@ -27,7 +27,7 @@ pub struct Setup {
     pub placement: Placement,
     /// Size of a block, in words.
     pub words: usize,
-    /// Size of the memory that each end works through between two blocks, in bytes; `None`: the
+    /// Size of the memory that each end works through between two blocks, in bytes; `None` if the
     /// caches stay warm.
     pub cold: Option<usize>,
 }
@@ -127,7 +127,8 @@ impl Setup {
         };
         option("--cold", task.cold);
         option("--core", task.core);
-        // Ctrl-C in a terminal ends this process's group: the exchange goes on to its end.
+        // Ctrl-C in a terminal ends only this process's group. The reader has a group of its own,
+        // so the exchange continues to its end.
         command.process_group(0);
         let child = command.stdout(Stdio::piped()).spawn().context("the reader's process")?;
         let mut process = Process(child);
@@ -140,7 +141,7 @@ impl Setup {
         is_ready(&line()?)?;
         let mut await_reader = || is_ready(&line()?);
         let written = self.on_own_thread(|| write(&mut *writer, task, &mut await_reader));
-        // If the writer has failed, the reader's process ends once its patience is over.
+        // If the writer has failed, the reader's process ends once its time limit is over.
         let written = written?;
         let times = serde_json::from_str(&line()?).context("the reader's times")?;
         let status = process.0.wait().context("the reader's process")?;
@@ -148,7 +149,8 @@ impl Setup {
         Ok((written, times))
     }
 
-    /// Runs a task on a new thread on the writer's core, so that this thread stays as it was.
+    /// Runs a task on a new thread that is bound to the writer's core, so that the calling thread
+    /// stays unbound.
     fn on_own_thread<T: Send>(&self, task: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         thread::scope(|scope| {
             let running = scope.spawn(|| {
@@ -168,8 +170,8 @@ fn is_ready(line: &str) -> Result<()> {
 /// Writes all blocks, and returns the times at which they were written.
 ///
 /// Where caches are made cold, `await_reader` is called before each block but the first. Otherwise
-/// the measured time from writing to reading would be only the time by which the reader's cold work
-/// outlasts the writer's.
+/// the reader could still be at its cold work when the block is written, and the measured latency
+/// would be only the rest of that work.
 fn write(
     writer: &mut dyn Writer,
     task: &Task,

@@ -59,8 +59,8 @@ impl Series {
         self.interval(|execution| execution.read.mean_ns)
     }
 
-    /// Returns the time from the end of the writing to the beginning of the reading, in the same
-    /// way.
+    /// Returns the time from the end of the writing to the beginning of the reading, in
+    /// nanoseconds: the mean of the executions' means, and its 95 % interval.
     pub fn latency(&self) -> Option<Interval> {
         self.interval(|execution| execution.latency.mean_ns)
     }
@@ -69,7 +69,7 @@ impl Series {
         Interval::of(&self.executions.iter().map(mean).collect::<Vec<f64>>())
     }
 
-    /// Returns the placement and the caches in words.
+    /// Returns the placement and the state of the caches in words.
     pub fn setting(&self) -> String {
         let core = self.placement.reader.map_or("not pinned".into(), |core| format!("core {core}"));
         let caches = if self.cold { "cold" } else { "warm" };

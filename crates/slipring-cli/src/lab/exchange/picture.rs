@@ -73,7 +73,8 @@ fn colour(number: usize) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// Returns whether a series is of the placement at which all sizes are measured.
+/// Returns whether a series was measured at the placement where all sizes are measured, or by one
+/// thread.
 fn is_apart(record: &Record, series: &Series) -> bool {
     let apart = record.apart().is_some_and(|place| place.reader == series.placement.reader);
     apart || series.way == "one-thread"

@@ -46,7 +46,7 @@ impl Relation {
 /// The cores of writer and reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
-    /// The writer's core; `None`: the system offers no pinning.
+    /// The writer's core; `None` if the system offers no pinning.
     pub writer: Option<usize>,
     /// The reader's core.
     pub reader: Option<usize>,

@@ -18,7 +18,7 @@ use crate::lab::size::Size;
 /// Seed of the orders.
 pub const SEED: u64 = 2025;
 
-/// The ways of a measurement, and the amount of each.
+/// The ways that are measured, and the amount of measurement.
 pub struct Plan {
     pub ways: Vec<Way>,
     pub amount: Amount,
@@ -40,7 +40,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Returns the amount of the experiment alone.
+    /// Returns the amount for a run of this experiment alone.
     pub fn alone(size: Size) -> Amount {
         let all = [512, 2_048, 8_192, 32_768, 131_072, 524_288, 2_097_152, 8_388_608];
         Amount {
@@ -52,7 +52,7 @@ impl Amount {
         }
     }
 
-    /// Returns the amount of the experiment among all others.
+    /// Returns the amount for a run of all experiments.
     pub fn in_all(size: Size) -> Amount {
         let Amount { sizes, cold, .. } = Amount::alone(size);
         let (executions, blocks) = (size.pick(1, 3, 5), size.pick(3, 8, 100));
@@ -114,8 +114,8 @@ impl Plan {
         all + Duration::from_millis(start)
     }
 
-    /// Measures all setups, in rounds of random order. `false`: the user has ended the measurement,
-    /// and only the executions of complete rounds are kept.
+    /// Measures all setups, in rounds of random order. Returns `false` if the user has ended the
+    /// measurement; then only the executions of complete rounds are kept.
     pub fn run(&self, measured: &mut Measured, bar: &ProgressBar) -> Result<bool> {
         let setups = self.setups(&measured.placements);
         let mut random = Rng::with_seed(SEED);

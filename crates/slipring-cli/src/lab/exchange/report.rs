@@ -25,7 +25,7 @@ impl Results for Record {
     }
 }
 
-/// A column of a table: its heading, and its series of each way.
+/// A column of a table: its heading, and a function that selects its series.
 type Column<'a> = (String, Box<dyn Fn(&Series) -> bool + 'a>);
 
 impl Record {

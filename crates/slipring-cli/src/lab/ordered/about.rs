@@ -102,7 +102,7 @@ pub fn missing(count: usize, cores: usize) -> Vec<String> {
     ];
     let most = THREADS.end() + 2;
     if cores < most {
-        // A producer and a merging thread or retriever come on top.
+        // Each contender also has a producer, and a merging thread or retriever.
         let fits = cores.saturating_sub(2);
         missing.push(if fits < *THREADS.start() {
             format!(

@@ -78,7 +78,7 @@ impl Readings {
         let mut time = FIRST;
         for _ in 0..count {
             time += random.i64(1..10);
-            // Six decimals at most, so that the text has the value exactly.
+            // The value has six decimals at most, so that its text is exact.
             let value = f64::from(random.i32(-999_999_999..=999_999_999)) / 1e6;
             let reading = Reading {
                 time,

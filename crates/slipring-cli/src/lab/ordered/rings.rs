@@ -119,7 +119,7 @@ pub fn pool(
 ) -> Result<()> {
     let chain = slipring::ring(capacity, Slot::default);
     let chain = if is_shared(threads, cores) {
-        // Yielding, as the guide advises for busy threads that share cores.
+        // The threads yield, as the guide advises for busy threads that share cores.
         chain.threads(Threads::Auto).wait(Wait::YIELDING)
     } else {
         chain

@@ -37,7 +37,7 @@ pub struct Line {
     pub name: String,
     /// Number of the marker.
     pub index: usize,
-    /// Points by the parameter's values; `None`: not measured.
+    /// Points by the parameter's values; `None` if not measured.
     pub points: Vec<Option<Point>>,
 }
 

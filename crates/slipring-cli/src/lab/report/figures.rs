@@ -44,11 +44,11 @@ pub fn heading(level: u8, text: &str) -> Markup {
     }
 }
 
-/// Number of colours, which then begin again.
+/// Number of colours. Further contenders begin again with the first colour.
 const COLOURS: usize = 8;
 
-/// The numbers of markers. A contender has one colour in all figures of an experiment, and its rows
-/// have markers of different shapes.
+/// Names of contenders and rows, from which their markers' numbers follow. A contender has one
+/// colour in all figures of an experiment, and its rows have markers of different shapes.
 struct Names<'a> {
     contenders: Vec<&'a str>,
     /// Names of rows, by contender.
@@ -70,7 +70,7 @@ impl<'a> Names<'a> {
     fn index(&self, row: &Row<'_>) -> usize {
         let of = self.contenders.iter().position(|name| *name == row.contender).unwrap_or(0);
         let variant = self.rows[of].iter().position(|name| *name == row.name).unwrap_or(0);
-        // Whole turns of the colours keep the colour.
+        // The added number is a multiple of the number of colours, so the colour stays the same.
         of + variant * self.contenders.len().next_multiple_of(COLOURS)
     }
 }

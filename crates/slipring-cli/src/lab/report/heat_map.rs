@@ -23,7 +23,7 @@ pub struct HeatMap {
     pub metric: String,
     pub rows: Vec<String>,
     pub columns: Vec<String>,
-    /// By row and column; `None`: not measured.
+    /// Values by row and column; `None` if not measured.
     pub fields: Vec<Vec<Option<f64>>>,
 }
 

@@ -1,5 +1,4 @@
-//! The page around the experiments: the origin and the worth of the figures, and a table of
-//! contents.
+//! The page around the experiments: the origin of the figures, warnings, and a table of contents.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -110,7 +109,7 @@ fn day(record: &Record) -> &str {
     record.date.split('T').next().unwrap_or_default()
 }
 
-/// States the origin and the worth of a record's figures.
+/// States where a record's figures come from, and which warnings a reader needs.
 fn about(record: &Record) -> Markup {
     let marks = marks(record);
     html! {
@@ -131,7 +130,7 @@ fn about(record: &Record) -> Markup {
     }
 }
 
-/// Describes a machine: terms and descriptions of a list.
+/// Describes a machine, as terms and descriptions of a list.
 fn machine(machine: &MeasuredMachine) -> Markup {
     html! {
         dt { "Processor" }

@@ -45,8 +45,8 @@ impl Scale {
         self.is_logarithmic
     }
 
-    /// Returns the place of a value: 0 at the low end, 1 at the high end. `None`: a logarithmic
-    /// scale has no place for it.
+    /// Returns the place of a value: 0 at the low end, 1 at the high end. Returns `None` if a
+    /// logarithmic scale has no place for it.
     pub fn place(&self, value: f64) -> Option<f64> {
         let place = if self.is_logarithmic {
             if value <= 0.0 {
@@ -116,9 +116,9 @@ fn step(least: f64) -> f64 {
 /// The scale of quantiles: each further decade of rare values has the same width.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantiles {
-    /// Number of decades, of quantiles below 1.
+    /// Width of the quantiles below 1, in decades.
     decades: f64,
-    /// Width of the last step, to the maximum, in decades; 0: there is no maximum.
+    /// Width of the last step, to the maximum, in decades; 0 if there is no maximum.
     last: f64,
 }
 

@@ -1,8 +1,8 @@
 //! The source's figures beside those that were measured here.
 //!
 //! Figures of the same metric and unit have one axis. All others are *shapes*: each side is divided
-//! by its largest value, so that only the form can be compared. A rate beside times is turned into
-//! the time of an event first.
+//! by its largest value, so that only the form can be compared. Where a rate stands beside times,
+//! it is first turned into the time of an event.
 
 use maud::{Markup, html};
 
@@ -109,8 +109,8 @@ struct Ours<'a> {
 
 impl<'a> Ours<'a> {
     fn of(about: &About, reference: &Reference, results: &'a Results) -> Option<Self> {
-        // Without a metric of the same meaning, the first plot over the same parameter takes its
-        // place.
+        // If no metric has the same meaning, the metric of the first plot over the same parameter
+        // takes its place.
         let plotted = about.figures.iter().find_map(|figure| match figure.kind {
             PlotKind::Lines { x, metric, .. } if x == reference.x => Some(metric),
             _ => None,

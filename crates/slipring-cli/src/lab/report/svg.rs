@@ -86,8 +86,8 @@ pub struct SpreadPoint {
     pub high: f64,
 }
 
-/// Draws a contender's line through medians, and the band of their spreads; for a single point, a
-/// whisker.
+/// Draws a contender's line through medians, with the band of their spreads. A single point gets a
+/// whisker instead.
 pub fn banded(index: usize, places: &[SpreadPoint]) -> Markup {
     let classes = classes(index);
     let above = places.iter().map(|place| (place.x, place.high));
@@ -121,7 +121,7 @@ pub fn end_margin<'a>(names: impl Iterator<Item = &'a str>) -> f64 {
     names.map(text_width).fold(0.0, f64::max).clamp(30.0, NAME_WIDTH) + 22.0
 }
 
-/// Draws a text from, around, or up to a place, as its class says.
+/// Draws a text at a place. The class says whether the text begins, ends or is centred there.
 pub fn label(class: &str, (x, y): (f64, f64), text: &str) -> Markup {
     html! { text class=(class) x=(Px(x)) y=(Px(y)) { (text) } }
 }
@@ -199,7 +199,7 @@ impl Frame {
     pub fn horizontal_ticks(&self, ticks: &[(f64, String)], title: &str) -> Markup {
         let half = |name: &str| text_width(name) / 2.0 + 3.0;
         let mut begin = f64::NEG_INFINITY;
-        // The last name always has its place.
+        // The last name is always shown.
         let last = ticks.last().map(|(place, name)| self.x(*place) - half(name));
         let shown: Vec<bool> = ticks
             .iter()
@@ -232,7 +232,7 @@ fn with_kind(title: &str, scale: &Scale) -> String {
     if scale.is_logarithmic() { format!("{title} (logarithmic)") } else { title.to_owned() }
 }
 
-/// Formats a tick: thousands and larger by a letter.
+/// Formats a tick. A letter such as `k` stands for thousands and larger units.
 pub fn tick_name(value: f64) -> String {
     let plain = |value: f64| format!("{}", (value * 1e6).round() / 1e6);
     match value.abs() {

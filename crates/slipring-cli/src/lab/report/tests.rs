@@ -25,7 +25,7 @@ fn check_drawings(page: &str) -> usize {
     for part in page.split("<svg ").skip(1) {
         let end = part.find("</svg>").expect("a drawing has an end");
         let svg = format!("<svg xmlns=\"http://www.w3.org/2000/svg\" {}</svg>", &part[..end]);
-        // HTML names these without XML's declaration.
+        // Within HTML a drawing needs no namespace, but the XML parser needs one.
         let parsed =
             roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
         for node in parsed.descendants() {
@@ -66,7 +66,7 @@ fn check(page: &str) {
         assert!(next <= level + 1, "a heading of level {next} follows one of level {level}");
         level = next;
     }
-    // Ends of elements that HTML does not close by itself.
+    // HTML does not close these elements by itself.
     for name in ["section", "div", "table", "details", "svg", "figure", "ul", "dl", "text", "pre"] {
         let begins =
             page.matches(&format!("<{name} ")).count() + page.matches(&format!("<{name}>")).count();
@@ -78,8 +78,8 @@ fn check(page: &str) {
 fn all_kinds_of_plots_are_drawn_with_their_tables() {
     let page = write(vec![("a.json", generated::record(1))]);
     check(&page);
-    // Lines in two panels, twice; dots; five scatter panels; two panels of percentiles; a heat map
-    // for each contender; three pairs or single plots of the source.
+    // The page has lines in two panels, twice; dots; five scatter panels; two panels of
+    // percentiles; a heat map for each contender; three pairs or single plots of the source.
     assert_eq!(check_drawings(&page), 2 + 2 + 1 + 5 + 2 + 2 + 2 + 2 + 1);
     for text in [
         "Workers that share one stage",
@@ -209,7 +209,7 @@ fn any_gaps_and_sizes_of_values_are_drawn() {
 fn a_damaged_record_is_refused_or_drawn() {
     let mut random = Rng::with_seed(9);
     let mut record = generated::record(9);
-    // A small record has damages in all of its parts.
+    // The record is small, so that all of its parts are damaged at times.
     record.experiments.iter_mut().for_each(|results| results.series.truncate(6));
     let text = serde_json::to_string(&record).unwrap();
     let (mut refused, mut drawn) = (0, 0);
@@ -300,7 +300,8 @@ fn texts_and_markers_have_contrast_in_all_modes() {
     }
 }
 
-/// For a look in a browser: `SLIPRING_PAGE=page.html cargo test -- --ignored writes_a_page`.
+/// Writes a page for a look in a browser: `SLIPRING_PAGE=page.html cargo test -- --ignored
+/// writes_a_page`.
 #[test]
 #[ignore = "writes a page for a look at it in a browser"]
 fn writes_a_page() {

@@ -51,8 +51,8 @@ pub fn queue(job: Job, places: &Places<'_>, tallies: &[Tally]) -> Result<()> {
         }
         places.bind_producer();
         for event in job.numbers() {
-            // Only a consumer that panicked closes the queue early, and the end of the scope raises
-            // its panic.
+            // The queue closes early only if a consumer has panicked. The end of the scope passes
+            // that panic on.
             if queue.put(event).is_err() {
                 break;
             }

@@ -174,7 +174,7 @@ fn measure(contender: Contender, job: Job, consumers: usize, cpus: &[usize]) -> 
     let outcome = CaseResult::default()
         .value(&WALL, took.as_secs_f64())
         .value(&TIME, took.as_nanos() as f64 / job.events as f64);
-    // Absent on systems that do not account for it.
+    // The CPU figure is absent on systems that do not account for processor time.
     Ok(match cpu {
         Some(cpu) => outcome.value(&CPU, cpu.as_secs_f64() / took.as_secs_f64()),
         None => outcome,

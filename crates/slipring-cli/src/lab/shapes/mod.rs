@@ -55,7 +55,8 @@ impl Contender {
         }
     }
 
-    /// Returns whether a shape is measured: stages share threads where threads outnumber cores.
+    /// Returns whether the contender is measured in a shape. Shared threads are measured only where
+    /// threads outnumber cores.
     fn suits(self, shape: Shape, cores: usize) -> bool {
         self != Contender::Ring(Settings::SharedThreads)
             || (shape.stages() > 1 && shape.threads() > cores)
@@ -103,8 +104,8 @@ impl Contender {
         if !shape.has_latency() {
             return Ok(outcome);
         }
-        // The way to rest depends on the shape, not on the contender's threads, so that all
-        // contenders meet one load.
+        // The producer's way to rest depends on the shape, not on the contender's threads, so that
+        // all contenders get the same load.
         let rest = if shape.threads() <= cores { Rest::Spin } else { Rest::Sleep };
         let measured = self.run(shape, &Load::paced(amount.paced, GAP, rest))?;
         if let Some(latencies) = &measured.latencies {

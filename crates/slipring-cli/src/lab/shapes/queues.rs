@@ -183,8 +183,8 @@ fn start<'scope, T: Send + 'scope>(
     Builder::new().spawn_scoped(scope, stage).context("cannot start a thread")
 }
 
-/// Waits for the end of a stage. All stages are waited for before the first error is returned:
-/// the end of the scope would pass on the panic of a stage that nothing has waited for.
+/// Waits for the end of a stage. The caller waits for all stages before it returns the first error,
+/// because the end of the scope would pass on the panic of a stage that was not joined.
 fn ended<T>(stage: ScopedJoinHandle<'_, Result<T, Disconnected>>) -> Result<T> {
     whole(stage.join().map_err(|_| anyhow!("a stage's thread panicked"))?)
 }
@@ -221,7 +221,7 @@ mod tests {
         all_shapes::<StdChannel>();
     }
 
-    /// The fault of a queue, which concerns its hundredth item.
+    /// A fault of a queue, which affects its hundredth item.
     trait Fault: 'static {
         /// Returns the item if the receiver gets it after all others. Neighbouring items of several
         /// producers have no order, but the hundredth is never the last item of its producer.

@@ -45,8 +45,8 @@ impl Shape {
         }
     }
 
-    /// Returns the number of producers and stages, which is the number of threads where each has
-    /// its own.
+    /// Returns the number of producers and stages. A contender with a thread for each of them has
+    /// as many threads.
     pub fn threads(self) -> usize {
         if self == Shape::Unicast { 2 } else { 4 }
     }
@@ -105,12 +105,12 @@ pub fn step_two(result: u64) -> u64 {
     result.rotate_left(23) ^ 0x1405_7b7e_f767_814f
 }
 
-/// Does the step of the diamond's one side.
+/// Does the step of the diamond's left side.
 pub fn left(value: u64) -> u64 {
     value.wrapping_mul(3)
 }
 
-/// Does the step of the diamond's other side.
+/// Does the step of the diamond's right side.
 pub fn right(value: u64) -> u64 {
     value.rotate_left(32)
 }
@@ -120,7 +120,7 @@ pub fn join(left: u64, right: u64) -> u64 {
     left ^ right
 }
 
-/// Returns an event of the sequencer: a number with its producer's.
+/// Returns an event of the sequencer: its number, with its producer's number in the low bits.
 pub fn stamped(producer: u64, number: u64) -> u64 {
     number << PRODUCER_BITS | producer
 }
@@ -141,7 +141,8 @@ impl Tally {
     }
 }
 
-/// The tallies of the sequencer's consumer, by producer. The order between producers is free.
+/// The tallies of the sequencer's consumer, by producer. Events of different producers have no
+/// order.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ByProducer([Tally; 1 << PRODUCER_BITS]);
@@ -196,7 +197,7 @@ fn latencies() -> Histogram<u64> {
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub events: u64,
-    /// Times at which the events are due; `None`: as fast as the contender takes them.
+    /// Times at which the events are due; `None` if they come as fast as the contender takes them.
     pub pace: Option<Pace>,
 }
 

@@ -1,7 +1,7 @@
 //! The bystander: a second process that works on the same cores and reports how much work it did.
 //!
-//! It is this program, started again. The work that it loses is the price that every other process
-//! on the machine pays for a strategy.
+//! The bystander is this program, started again. The work that it loses is the price that every
+//! other process on the machine pays for a strategy.
 
 use std::hint::black_box;
 use std::io::{self, BufRead as _, BufReader, Read as _};

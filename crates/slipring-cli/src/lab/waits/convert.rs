@@ -24,7 +24,7 @@ const ONE_WAY: Metric = metric("one way", "ns", Better::Less);
 const CALL: Metric = metric("call", "ns", Better::Less);
 const WORK: Metric = metric("work", "units/s", Better::Neither);
 
-/// A metric, and the figure of a run that it has.
+/// A metric, and the function that reads its figure from a run.
 type Column = (Metric, fn(&Figures) -> Option<f64>);
 
 /// Every figure of a run.

@@ -129,7 +129,8 @@ mod tests {
     fn the_busiest_window_may_begin_at_any_sample() {
         let mut samples = CpuSamples::default();
         let mut on_core = 0;
-        // Ten samples a second for three seconds; busy from 0.7 s until 1.4 s.
+        // The test takes ten samples a second for three seconds. The thread is busy from 0.7 s
+        // until 1.4 s.
         for tenth in 0..=30u64 {
             samples.add(tenth * 100, on_core);
             on_core += if (7..14).contains(&tenth) { 100 } else { 10 };

@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_strategy_with_the_most_commas_is_parsed_as_one() {
-        // The deepest nesting that the library accepts, with the most commas on each level.
+        // This is the deepest nesting that the library accepts, with the most commas on each level.
         let within = |depth: usize| "phased-backoff:1us,5us,".repeat(depth) + "sleeping:1,2,3us";
         let deepest = (0..20).filter(|&depth| within(depth).parse::<Wait>().is_ok()).max().unwrap();
         let name = within(deepest);

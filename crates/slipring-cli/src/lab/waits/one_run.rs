@@ -113,7 +113,7 @@ struct WaiterResult {
     end: u64,
     /// Processor time used, in nanoseconds.
     cpu: Option<u64>,
-    /// Time runnable without a core, in nanoseconds.
+    /// Time in which the waiter was runnable but had no core, in nanoseconds.
     waiting_for_core: Option<u64>,
 }
 
@@ -167,7 +167,8 @@ pub fn run_once(setup: &Setup) -> Result<StrategyRun> {
             }
         };
         let producer = thread::Builder::new().spawn_scoped(scope, producer).inspect_err(|_| {
-            // The waiter waits at the gate for the producer, which did not start.
+            // The producer did not start. This thread takes its place at the gate, where the waiter
+            // waits.
             gate.wait();
         });
         let producer = producer.context(refused)?;

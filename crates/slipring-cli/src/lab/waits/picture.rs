@@ -135,15 +135,15 @@ fn colour(index: usize) -> RGBColor {
 fn bead(root: &Area, index: usize, at: (i32, i32)) -> Result<(), Box<dyn std::error::Error>> {
     let colour = colour(index);
     root.draw(&Circle::new(at, RADIUS, colour.filled()))?;
-    // Almost white, so that the style sheet for dark backgrounds leaves it as it is.
+    // The colour is almost white, so that the style sheet for dark backgrounds leaves it as it is.
     let style = ("sans-serif", 12).into_font().color(&RGBColor(255, 255, 254));
     let style = style.pos(Pos::new(HPos::Center, VPos::Center));
     root.draw(&Text::new((index + 1).to_string(), at, style))?;
     Ok(())
 }
 
-/// Returns the points of a panel. Strategies without processor times have none, because some
-/// systems do not provide these.
+/// Returns the points of a panel. A strategy has no point if the system did not provide its
+/// processor time.
 fn points(result: &ArrivalResult, names: &[&str]) -> Vec<Point> {
     let points = result.strategies.iter().filter_map(|series| {
         let strategy = names.iter().position(|name| *name == series.strategy)?;
@@ -229,7 +229,7 @@ struct Group {
 impl Group {
     /// Places the beads of these points within the frame.
     fn new(mut points: Vec<usize>, places: &[(i32, i32)], frame: Frame) -> Self {
-        // Beads in the order of their points, so that few lines cross.
+        // The beads stand in the order of their points, so that few lines cross.
         points.sort_by_key(|&point| places[point]);
         let (xs, ys): (Vec<i32>, Vec<i32>) = points.iter().map(|&point| places[point]).unzip();
         let count = points.len() as i32;
@@ -264,8 +264,8 @@ impl Group {
 
 /// Returns a place for each point's bead, so that no bead covers another bead or a dot.
 ///
-/// Each point begins as a group of its own. Groups that overlap are merged until none do. This
-/// ends, because every merge leaves one group less.
+/// Each point begins as a group of its own. Groups that overlap are merged until none do. The
+/// merging ends, because every merge leaves one group fewer.
 fn arrange(places: &[(i32, i32)], frame: Frame) -> Vec<(i32, i32)> {
     let mut groups: Vec<Group> =
         (0..places.len()).map(|point| Group::new(vec![point], places, frame)).collect();
@@ -404,7 +404,8 @@ mod tests {
     fn beads_stay_within_the_frame_and_cover_no_other_bead_or_dot() {
         let frame = Frame { left: 0, right: 530, top: 0, bottom: 310 };
         for seed in 0..200 {
-            // Heaps of points, two of them in corners, as spinning and sleeping strategies have.
+            // The points lie in heaps, two of them in corners, like the points of spinning and
+            // sleeping strategies.
             let mut random = fastrand::Rng::with_seed(seed);
             let heaps: Vec<(i32, i32)> = (0..3)
                 .map(|_| (random.i32(0..=500), random.i32(20..=290)))

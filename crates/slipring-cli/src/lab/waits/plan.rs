@@ -17,7 +17,7 @@ pub struct Plan {
     pub waits: Vec<Wait>,
     pub arrivals: Vec<Arrival>,
     pub size: Size,
-    /// Number of runs of each strategy under each pattern; `None`: the size determines it.
+    /// Number of runs of each strategy under each pattern; `None` if the size determines it.
     pub rounds: Option<u32>,
 }
 
@@ -36,7 +36,7 @@ impl Plan {
     }
 
     /// Measures one arrival pattern after the other, and calls `each` with the results of each.
-    /// `false`: the user has ended the measurement, and the pattern that was not complete is left
+    /// Returns `false` if the user has ended the measurement; then the incomplete pattern is left
     /// out.
     pub fn run(
         &self,

@@ -161,8 +161,8 @@ const COLUMNS: [Column; 12] = [
     Column { heading: "p99 µs", figure: |of| Some(of.p99_ns), scale: 1e-3, spread: true },
     Column { heading: "p99.9 µs", figure: |of| Some(of.p999_ns), scale: 1e-3, spread: false },
     Column { heading: "max µs", figure: |of| Some(of.max_ns), scale: 1e-3, spread: false },
-    // Shown beside a bystander only: a producer that spins is late by just one reading of the
-    // clock.
+    // This column is shown only if there was a bystander. Otherwise the producer spins, and is late
+    // by just one reading of the clock.
     Column {
         heading: "producer late p50 µs",
         figure: |of| of.bystander_loss.and(of.producer_late_p50_ns),

@@ -1,4 +1,4 @@
-//! The rounds of one arrival pattern: every strategy once in each, in random order.
+//! The rounds of one arrival pattern: each runs every strategy once, in random order.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,7 +28,8 @@ pub fn expected(arrival: Arrival, size: Size, strategies: usize) -> Duration {
 /// Estimates the length of a run, in milliseconds.
 fn expected_ms(arrival: Arrival, size: Size) -> u64 {
     let time = match arrival.pattern(size) {
-        // The mean of a few strategies that spin, and many that take a hundredth of their time.
+        // This is the mean of a few strategies that spin, and of many that take a hundredth of
+        // their time.
         _ if arrival == Arrival::Oversubscribed => Duration::from_millis(size.pick(20, 500, 500)),
         Pattern::AtOnce { events } => Duration::from_nanos(30 * events),
         _ => arrival.length(size),
@@ -64,7 +65,7 @@ enum Turn {
 }
 
 impl Rounds<'_> {
-    /// Runs all rounds of all strategies. `None`: the user has ended the measurement.
+    /// Runs all rounds of all strategies. Returns `None` if the user has ended the measurement.
     pub fn measure(&self, waits: &[Wait]) -> Result<Option<ArrivalResult>> {
         match self.measure_all(waits) {
             // Ctrl-C in a terminal ends the bystander's process, too, which is no failure.
