@@ -10,7 +10,7 @@ use common::{command, run, watched};
 use serde_json::Value;
 use slipring_machine::{Machine, Snapshot};
 
-/// Returns the file of a machine.
+/// Returns the path of a machine's file.
 fn file(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../slipring-machine/tests/machines");
     folder.join(format!("{name}.txt"))
@@ -24,7 +24,7 @@ fn unpacked(name: &str, arguments: &[&str]) -> String {
     succeeds(folder.path(), arguments)
 }
 
-/// Runs the command on a root. Returns standard output.
+/// Runs the command with this `--root`, and returns its standard output.
 fn succeeds(root: &Path, arguments: &[&str]) -> String {
     let arguments = [&["--root", root.to_str().unwrap()], arguments].concat();
     let (code, out, err) = run("machine", &arguments);

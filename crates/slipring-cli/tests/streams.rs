@@ -1,4 +1,4 @@
-//! Results and closed pipes, full disks, pipes as files, and one file named twice. The program
+//! Results that go to closed pipes, full disks, pipes as files, or twice to one file. The program
 //! saves its results or reports a failure; it never panics and never hangs. The tests judge no
 //! figures.
 #![cfg(target_os = "linux")]
@@ -272,7 +272,7 @@ fn a_process_substitution_gets_the_record() {
         thread::sleep(Duration::from_millis(5));
     }
     record_in(&copy);
-    // The wrong direction must be refused: a write to that pipe would block forever.
+    // A pipe in the wrong direction must be refused, because a write to it would block forever.
     let mut bash = Command::new("bash");
     bash.args(["-c", "\"$@\" --json <(true)", "bash", env!("CARGO_BIN_EXE_slipring")]).args(SHORT);
     let message = refused(bash.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));

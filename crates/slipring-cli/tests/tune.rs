@@ -59,7 +59,7 @@ fn every_recommended_program_compiles_and_runs() {
         let _ = write!(manifest, "\n[[bin]]\nname = \"work{number}\"\npath = {file:?}\n");
     }
     fs::write(folder.join("Cargo.toml"), manifest).unwrap();
-    // With the workspace's lock file cargo needs no network.
+    // With the workspace's lock file, cargo needs no network.
     let lock = crates.join("../Cargo.lock");
     if lock.exists() {
         fs::copy(lock, folder.join("Cargo.lock")).unwrap();

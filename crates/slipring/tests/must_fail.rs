@@ -80,7 +80,7 @@ fn phrases(path: &Path) -> Vec<String> {
 
 /// Compiles all programs. Returns each program's errors, by its name after `fail_` or `pass_`.
 ///
-/// Returns `None` under a sanitizer, where the same verdict takes minutes.
+/// Returns `None` under a sanitizer, where compiling takes minutes and the verdict is the same.
 fn compiled() -> Option<&'static BTreeMap<String, String>> {
     if env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer")) {
         println!("not run under a sanitizer");
@@ -149,7 +149,7 @@ fn package() -> PathBuf {
         }
     }
     fs::write(folder.join("Cargo.toml"), manifest).expect("a written manifest");
-    // With the workspace's lock file cargo needs no network.
+    // With the workspace's lock file, cargo needs no network.
     let lock = Path::new(library).join("../../Cargo.lock");
     if lock.exists() {
         fs::copy(lock, folder.join("Cargo.lock")).expect("a copied lock file");

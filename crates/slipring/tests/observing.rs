@@ -167,7 +167,8 @@ fn a_slow_observer_gets_the_number_of_missed_values() {
     assert_eq!(parts(slow.try_next()), Some((0, 0, 0)));
     (3..100).for_each(|i| mirror.put(i, &i));
     assert_eq!(slow.behind(), 99);
-    // An overtaken observer leaves a quarter of the eight slots to the writer.
+    // An overtaken observer skips two more values, because it leaves a quarter of the eight slots
+    // to the writer.
     assert_eq!(parts(slow.try_next()), Some((94, 93, 94)));
     assert_eq!((slow.behind(), seqs(&drain(&mut slow))), (5, vec![95, 96, 97, 98, 99]));
     (100..107).for_each(|i| mirror.put(i, &i));
@@ -191,8 +192,8 @@ fn an_observer_starts_at_the_next_or_the_oldest_value() {
     mirror.put(10, &10);
     let (now, oldest) = (drain(&mut now), drain(&mut oldest));
     assert_eq!((seqs(&now), now[0].missed), (vec![10], 0));
-    // One value was overwritten before the first poll, and the observer leaves a slot to the
-    // writer.
+    // One value was overwritten before the first poll. The observer skips another one, to leave a
+    // slot to the writer.
     assert_eq!((seqs(&oldest), oldest[0].missed), (vec![8, 9, 10], 2));
     let mut clone = before.clone();
     assert_eq!(drain(&mut before), drain(&mut clone));

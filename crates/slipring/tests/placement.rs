@@ -263,8 +263,8 @@ fn a_spawned_graph_gives_the_producers_place_to_the_thread_that_stands_in_for_th
     }
 }
 
-/// The build checks the graph before it asks for places: a wrong number of workers would need as
-/// many names.
+/// The build checks the graph before it asks for places, because a wrong number of workers would
+/// need as many names.
 #[test]
 fn mistakes_of_the_graph_come_before_those_of_its_placement() {
     let _watched = crate::common::watched();

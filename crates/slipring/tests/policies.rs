@@ -128,7 +128,7 @@ fn alternating_failures_use_up_their_retries() {
     )
     .unwrap_err();
     assert!(error.to_string().contains("alternating"), "{error}");
-    // A retry of a later event does not go back over a skipped one.
+    // A retry of a later event does not repeat an event that was skipped.
     let (seen, behind, done) =
         run_with_retries(&[(1, 99), (2, 99), (3, 1)], 4, 4, OnFault::retry(1).then_skip());
     assert_eq!(seen, [0, 1, 0, 1, 2, 2, 3, 3]);

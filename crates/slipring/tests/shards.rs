@@ -214,7 +214,7 @@ fn shards_pass_over_tombstones_of_many_producers() {
     assert_eq!((stage.events, stage.tombstones), (published, 2 * each - published));
 }
 
-/// One call of `poll` finds all available events of the shard, also behind tombstones and behind
+/// One call of `poll` finds all available events of the shard, even behind tombstones and behind
 /// events of other shards.
 #[test]
 fn one_poll_finds_all_events_of_a_shard() {

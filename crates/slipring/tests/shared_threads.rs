@@ -334,7 +334,8 @@ impl ReadHandler<u64> for Flushes<'_> {
     }
 }
 
-/// Whichever thread has handled the last event, also the producer's, `idle` is called behind it.
+/// `idle` is called after the last event, whichever thread has handled that event, even the
+/// producer's.
 #[test]
 fn idle_is_called_behind_the_last_event() {
     let _watched = common::watched();
@@ -388,7 +389,7 @@ fn an_idle_handler_that_waits_for_itself_is_told() {
         let chain = chain.read_with("publishes", Publishes(own)).read("beside", |_, _| ());
         let (mut tx, pipeline) = chain.spawn_shared().unwrap();
         *own.lock().unwrap() = Some(tx.clone());
-        // A call of `idle` in front of the first event may already have failed the graph.
+        // A call of `idle` before the first event may already have failed the graph.
         tx.publish(|slot| *slot = 1).ok();
         drop(tx);
         let error = pipeline.join().unwrap_err();
@@ -493,7 +494,7 @@ fn with_deadline<T>(wait: impl FnOnce(Instant) -> T) -> T {
 }
 
 /// Two stages take far longer for an event than the deadlines of the calling thread's waits. The
-/// other thread runs one of them, and the calling thread leaves the other one alone.
+/// other thread runs one of these stages, and the calling thread runs neither.
 #[test]
 fn a_call_with_a_deadline_runs_no_stage_that_takes_longer() {
     let _watched = common::watched();
@@ -562,7 +563,7 @@ fn a_handlers_call_with_a_deadline_runs_slow_stages() {
             .run(|tx| {
                 for _ in 0..3 {
                     tx.publish(|_| ())?;
-                    // Meanwhile the calling thread runs no stage.
+                    // While the calling thread waits here, it runs no stage.
                     is_done.recv_timeout(Duration::from_secs(60)).expect("the handler ends");
                 }
                 Ok(())

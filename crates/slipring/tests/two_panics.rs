@@ -1,7 +1,7 @@
 //! Two panics at once abort a process. So where user code may panic while the library owns another
 //! value of the user's, the library catches the panic first and drops that value afterwards.
 //!
-//! Each scenario runs in a child process, which an abort would end.
+//! Each scenario runs in a child process, because an abort would end the process.
 #![cfg(not(miri))]
 
 mod common;
@@ -111,7 +111,8 @@ fn a_refused_strategy_whose_drop_panics_does_not_abort() {
     let _watched = crate::common::watched();
     survives("a_refused_strategy_whose_drop_panics_does_not_abort", || {
         let graph = Graph::new(8, || 0u64);
-        // The stage's name keeps the panic out of the output.
+        // Panics whose text contains [`PURPOSE`] stay out of the output, so the stage's name
+        // contains it.
         let key = graph.reader(&format!("refused {PURPOSE}"));
         let _ring = graph.build().expect("a graph");
         let panic = catch_unwind(AssertUnwindSafe(|| key.wait(touchy_wait())))
@@ -135,7 +136,8 @@ fn a_handler_for_a_foreign_key_whose_drop_panics_does_not_abort() {
     survives("a_handler_for_a_foreign_key_whose_drop_panics_does_not_abort", || {
         let foreign = || {
             let graph = Graph::new(8, || 0u64);
-            // The stage's name keeps the panic out of the output.
+            // Panics whose text contains [`PURPOSE`] stay out of the output, so the stage's name
+            // contains it.
             let (one, pool) =
                 (graph.reader(PURPOSE), graph.pool_reader(&format!("pool {PURPOSE}"), 1));
             (one, pool, graph.build().expect("a graph"))

@@ -483,7 +483,8 @@ fn an_idle_handler_may_wait_for_the_end() {
     });
 }
 
-/// A handler's wait for a consumer that other threads move is not taken for a wait for itself.
+/// A handler may wait for a consumer that other threads advance: the library does not take this
+/// wait for a wait for itself.
 #[test]
 fn a_handler_may_wait_for_consumers_of_other_threads() {
     let _watched = crate::common::watched();

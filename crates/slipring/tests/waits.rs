@@ -66,7 +66,7 @@ fn wake_cost() -> Duration {
 /// Passes events through a ring of one or two slots for `time`, and returns their number. Both
 /// sides wait for each other after gaps of about the time of a wake-up, so that each begins to
 /// wait, or to sleep, just when the other makes progress. No further event comes before the other
-/// side has seen the last one, so a lost wake-up shows.
+/// side has seen the last one, so a lost wake-up is noticed.
 fn ping_pong(
     producers: &Wait,
     readers: &Wait,

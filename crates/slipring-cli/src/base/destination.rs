@@ -97,7 +97,7 @@ impl Destination {
     }
 
     /// Identifies a file that does not exist yet. Only creating a file shows that it can be
-    /// created, so this creates it and removes it again.
+    /// created, so this function creates the file and removes it again.
     fn missing(path: &Path) -> io::Result<(Identity, Channel)> {
         OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         let path = path.canonicalize()?;
@@ -152,7 +152,7 @@ impl fmt::Display for Destination {
 }
 
 /// Returns whether two paths without links name one file that does not exist yet, as in a folder
-/// that is mounted twice or that ignores upper and lower case.
+/// that is mounted twice or that ignores case.
 fn would_be_same(one: &Path, other: &Path) -> io::Result<bool> {
     if other.exists() {
         return Ok(false);
@@ -171,7 +171,7 @@ fn save_regular(path: Option<&Path>, existing: Option<File>, content: &str) -> i
     let replacement = path.and_then(|path| temporary(path, existing.as_ref()).ok());
     if let (Some(mut replacement), Some(path)) = (replacement, path) {
         replacement.write_all(content.as_bytes())?;
-        // Some file systems report a full disk only here.
+        // Some file systems report a full disk only at this call.
         replacement.as_file().sync_all()?;
         match (replacement.persist(path), &existing) {
             (Ok(_), _) => return Ok(()),

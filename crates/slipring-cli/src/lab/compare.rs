@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// The differences of two records.
 #[derive(Debug, Default)]
 struct Comparison {
-    /// Explanations of changes other than the program, a sentence each.
+    /// Explanations of changes other than the program, one sentence for each.
     warnings: Vec<String>,
     changes: Vec<Change>,
     /// Number of values that both records have in the same unit.

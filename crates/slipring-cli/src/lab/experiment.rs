@@ -43,8 +43,8 @@ pub trait Experiment: Sync {
         Ok(None)
     }
 
-    /// Returns the conditions of the source that this machine or this amount cannot reproduce, a
-    /// sentence each.
+    /// Returns the conditions of the source that this machine or this amount cannot reproduce, one
+    /// sentence for each.
     fn missing(&self, size: Size, machine: &MeasuredMachine) -> Vec<String>;
 
     /// Returns the conclusion in one sentence that begins with "On this machine". It names no
@@ -52,7 +52,7 @@ pub trait Experiment: Sync {
     fn headline(&self, results: &Results, noise: &Noise) -> String;
 }
 
-/// The error of an experiment that says nothing on a machine such as this one.
+/// The error of an experiment that is pointless on a machine such as this one.
 #[derive(Debug)]
 pub struct Unsuitable(pub String);
 

@@ -10,8 +10,8 @@ use crate::base::console::{self, StdoutClosed};
 use crate::base::destination::Destination;
 use crate::base::exit;
 
-/// The help's paragraphs on files and exit codes. Wrapped by hand at 80 columns, because clap wraps
-/// only with its feature `wrap_help`, which brings a terminal library.
+/// The help's paragraphs on files and exit codes. The text is wrapped by hand at 80 columns,
+/// because clap wraps only with its feature `wrap_help`, which brings a terminal library.
 pub const ABOUT_FILES: &str = "\
 Files:
   Each FILE is checked before the measurement and saved before the tables are

@@ -35,8 +35,8 @@ fn quantile(freedom: usize) -> f64 {
     if let Some(t) = T.get(freedom.wrapping_sub(1)) {
         return *t;
     }
-    // The first terms of the expansion in 1 / freedom (Abramowitz and Stegun, 26.7.5). From 10
-    // degrees on, the error is below 0.0002.
+    // These are the first terms of the expansion in 1 / freedom (Abramowitz and Stegun, 26.7.5).
+    // From 10 degrees on, the error is below 0.0002.
     let n = freedom as f64;
     let first = (Z.powi(3) + Z) / 4.0;
     let second = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0;

@@ -1,4 +1,4 @@
-//! The machine in the records of experiments.
+//! The description of the machine in the records of experiments.
 
 use serde::{Deserialize, Serialize};
 use slipring_machine::{Clock, Machine, usable_cores};

@@ -44,7 +44,7 @@ pub fn expected(size: Size) -> Duration {
     Duration::from_millis(size.pick(200, 3_000, 10_000))
 }
 
-/// Measures the noise floor at once, for measurements that do not come back for a second half.
+/// Measures the whole noise floor at once, for measurements that have no second half.
 pub fn measure(size: Size) -> Result<Noise> {
     let mut rounds = Rounds::default();
     rounds.measure_half(size)?;
@@ -87,8 +87,8 @@ impl Rounds {
             for contender in 0..2 {
                 pair.inspect(|pair| pin(pair.producer));
                 computed[contender] = compute(steps);
-                // A ring that is built on a bound thread counts one core, and its waits would not
-                // spin.
+                // A ring that is built on a bound thread would count only one core, and its waits
+                // would not spin.
                 bind(allowed.iter().copied());
                 handed[contender] = hand_over(events, pair)?;
             }

@@ -4,8 +4,8 @@ use super::figure::{Figure, PlotKind};
 use super::metric::Value;
 use super::record::{Results, Series, distinct};
 
-/// Name in place of a parameter that gives a figure one panel for each contender; a parameter gives
-/// one panel for each of its values.
+/// Name that a figure gives in place of a parameter, to have one panel for each contender. With a
+/// parameter, the figure has one panel for each of its values.
 const CONTENDER: &str = "contender";
 
 /// The series of one panel of a figure.

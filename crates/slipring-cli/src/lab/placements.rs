@@ -335,7 +335,7 @@ impl Places for MemoryAt {
     }
 }
 
-/// A placement whose memory lies elsewhere than the threads.
+/// A placement whose memory lies on another node than its threads.
 struct Apart(Machine, CpuSet);
 
 impl slipring::Placement for Apart {

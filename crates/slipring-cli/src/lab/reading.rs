@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::record::{FORMAT, Record, VERSION};
 use crate::base::exit;
 
-/// Largest file that is read, so that an endless device ends with a message.
+/// Largest file that is read, so that the reading of an endless device ends with a message.
 const BYTES_AT_MOST: u64 = 256 << 20;
 
 /// A record and the file that it came from.
@@ -80,8 +80,8 @@ pub fn parse(text: &str) -> Result<Record> {
     Ok(record)
 }
 
-/// Returns whether no text contains control characters, which a terminal would obey instead of
-/// showing; tabs and line breaks do no harm.
+/// Returns whether all texts are free of control characters, which a terminal would obey instead of
+/// showing. Tabs and line breaks do no harm.
 fn is_printable(value: &serde_json::Value) -> bool {
     let text = |text: &str| text.chars().all(|c| !c.is_control() || "\n\t".contains(c));
     match value {

@@ -11,7 +11,7 @@ use super::statistics::Noise;
 
 /// Mark of the files that this program writes.
 pub const FORMAT: &str = "slipring-lab";
-/// Version of the format: raised when an older program could no longer read the file.
+/// Version of the format. It is raised whenever older programs could no longer read the file.
 pub const VERSION: u32 = 1;
 
 /// All results of one call of the program.
@@ -55,7 +55,7 @@ pub struct Results {
     pub rounds: u32,
     /// Time that the experiment took, in seconds.
     pub seconds: f64,
-    /// Conditions of the source that were not reproduced, and other remarks, a sentence each.
+    /// Conditions of the source that were not reproduced, and other remarks, one sentence for each.
     pub notes: Vec<String>,
     pub series: Vec<Series>,
 }

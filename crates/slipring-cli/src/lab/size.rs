@@ -5,7 +5,7 @@ use std::fmt;
 /// The amount of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// A few seconds: checks that everything works; its figures mean nothing.
+    /// A run of a few seconds, which checks that everything works. Its figures mean nothing.
     Smoke,
     /// A few minutes.
     Quick,

@@ -32,7 +32,7 @@ pub struct Contest<'a> {
 }
 
 /// Compares a contender with the best of the rivals at each value of the parameter `x`, among the
-/// series that have the values `at`. Only points with values of both count.
+/// series that have the values `at`. A point counts only if both have values there.
 pub fn standing(
     contest: Contest<'_>,
     results: &Results,

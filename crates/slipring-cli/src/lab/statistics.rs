@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_rank_test_agrees_with_its_tables() {
-        // U = 2 of two series of five is the limit of 5 % in every table; U = 3 is beyond it.
+        // For two series of five, U = 2 is the limit at 5 % in every table, and U = 3 is beyond it.
         let one = [1.0, 2.0, 3.0, 4.0, 7.0];
         assert!((chance(&one, &[5.0, 6.0, 8.0, 9.0, 10.0]) - 8.0 / 252.0).abs() < 1e-9);
         let p = chance(&[1.0, 2.0, 3.0, 4.0, 8.0], &[5.0, 6.0, 7.0, 9.0, 10.0]);

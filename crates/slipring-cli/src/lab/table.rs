@@ -14,7 +14,7 @@ use super::wording::{marks, number, percent, wrapped};
 /// The cells of a table. The first column names the rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Title of the plot in front of the table, with the panel's value.
+    /// Title of the plot that the table belongs to, with the panel's value.
     pub title: String,
     pub header: Vec<String>,
     pub rows: Vec<Vec<String>>,

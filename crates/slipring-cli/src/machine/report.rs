@@ -172,7 +172,7 @@ fn distances(nodes: &[Node], machine: &Machine) -> Option<String> {
     Some(parts.collect::<Vec<_>>().join(", "))
 }
 
-/// A text in lines of a width.
+/// A text that is broken into lines of a given width.
 struct Text {
     text: String,
     width: usize,

@@ -17,7 +17,7 @@ pub fn inspect(name: &OsStr) -> Result<Summary, SegmentError> {
     }
 }
 
-/// Makes the error of a command. Where there is no segment of the name, the error lists the others.
+/// Makes the error of a command. If no segment has the name, the error lists the other segments.
 pub fn explain(error: SegmentError) -> anyhow::Error {
     let known = match error.problem() {
         Problem::Missing => names(),

@@ -27,7 +27,7 @@ impl Keys {
     pub fn read(&mut self, bytes: &[u8]) -> Vec<Key> {
         let mut found = Found::default();
         if bytes == b"\x1b" {
-            // The key Esc sends the byte that begins a sequence, and no other byte.
+            // The key Esc sends only the byte that begins a sequence.
             return vec![Key::Quit];
         }
         self.0.advance(&mut found, bytes);

@@ -18,7 +18,7 @@ use crate::segments::words::{self, process};
 
 /// Time without progress after which a party with events to handle is worth a sentence.
 const UNMOVED: Duration = Duration::from_secs(1);
-/// Share of the time from which on a wait for a stage is worth a sentence.
+/// Least share of the time at which a wait for a stage is worth a sentence.
 const SHARE: f64 = 0.05;
 
 use Severity::{Error, Info, Warning};
@@ -218,7 +218,7 @@ impl About<'_> {
         }
     }
 
-    /// Lists places, with the verb behind them.
+    /// Lists places, followed by `is` or `are`.
     fn are(&self, places: &[PartySeat<'_>]) -> String {
         let mut names: Vec<String> =
             places.iter().map(|place| self.place(place.party, place.number)).collect();
@@ -314,7 +314,7 @@ impl About<'_> {
         Note::new(severity, text)
     }
 
-    /// Returns whether a process that runs is at a stage.
+    /// Returns whether a running process has a place of the stage.
     fn has_worker(&self, stage: &StageSummary) -> bool {
         let seats = stage.seats.iter();
         let mut occupants = seats.filter_map(|seat| words::occupant(self.summary, seat));
@@ -444,8 +444,8 @@ impl About<'_> {
         let pairs = self.parties.iter().flat_map(|view| {
             view.waited_for.iter().map(move |waited| (waited.share, &view.name, &waited.party))
         });
-        // A party that waits for the producers has nothing to do, and a full ring is reported
-        // already.
+        // Two waits are left out: a party that waits for the producers just has nothing to do, and
+        // a full ring is reported already.
         let producers = self.summary.name_of(Party::Producers);
         let gate =
             self.parties.first().and_then(|view| Some((&view.name, view.waits_for.first()?)));

@@ -208,7 +208,7 @@ fn a_look_that_fails_keeps_the_last_figures_and_says_so() {
     let row = screen.iter().position(|line| line.starts_with("parse")).unwrap();
     let cell = &buffer[(0, u16::try_from(row).unwrap())];
     assert!(cell.modifier.contains(Modifier::DIM));
-    // Without any view there is only the message.
+    // Without any view, the screen shows only the message.
     let nothing = Clock::new().look(0.0, Err("gone".into()));
     let screen = lines(&drawn(&mut Shown::new(nothing, Duration::from_secs(1)), 30, 5));
     assert!(screen.contains(&"! gone; looking on".to_owned()), "{screen:#?}");

@@ -61,7 +61,7 @@ impl Keyboard {
     }
 }
 
-/// A terminal that can be restored from anywhere, also by the hook of a panic.
+/// A terminal that can be restored from anywhere, even by the hook of a panic.
 #[derive(Clone)]
 pub(super) struct Restore(Arc<Option<Keyboard>>);
 

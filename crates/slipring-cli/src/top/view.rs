@@ -68,7 +68,7 @@ pub struct PartyView {
     /// Time for which the party's position has not changed, in seconds, as far as this program has
     /// looked.
     pub unmoved_seconds: f64,
-    /// Numbers per second since the previous look.
+    /// Counts per second since the previous look.
     pub rates: Option<Rates>,
     /// Counts since the segment was made.
     pub counts: CountsView,
@@ -110,13 +110,13 @@ pub struct CountsView {
 /// A place of a party.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlaceView {
-    /// Number among the party's places, from 1.
+    /// Number of the place among the party's places, from 1.
     pub number: usize,
     /// `alive`, `stopped`, `dead`, `free`, `orphan` or `held`.
     pub state: &'static str,
     pub process: Option<String>,
     pub pid: Option<u32>,
-    /// Number of processes that died here.
+    /// Number of processes that died at this place.
     pub deaths: u32,
     /// Position of a tap's reader. `lag` and `rate` are that reader's, too.
     pub position: Option<u64>,

@@ -1,4 +1,4 @@
-//! The results of a search: tables for people, a record for programs, and the reason of a refusal.
+//! The results of a search: tables for people, a record for programs, and the reason for a refusal.
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -111,8 +111,8 @@ impl Process {
         self.0.wait().unwrap();
     }
 
-    /// Has the process drop its handle, which leaves its place, and waits for the end of the
-    /// process.
+    /// Makes the process drop its handle, so that it leaves its place, and waits for the process to
+    /// end.
     pub fn leave(&mut self) {
         drop(self.0.stdin.take());
         self.end();

@@ -75,7 +75,7 @@ impl Pty {
         }
     }
 
-    /// Draws the program's output, also output that comes soon. Returns whether there was any.
+    /// Draws the program's output, including output that comes soon. Returns whether there was any.
     fn take(&mut self) -> bool {
         let terminal = self.terminal.as_mut().unwrap();
         let soon = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -90,7 +90,8 @@ impl Pty {
         length != 0
     }
 
-    /// Returns whether the terminal shows and handles lines as usual, as it did before.
+    /// Returns whether the terminal has its previous modes again, and shows and handles lines as
+    /// usual.
     pub fn is_restored(&self) -> bool {
         let now = tcgetattr(self.ours.as_ref().unwrap()).unwrap();
         let screen = self.drawn.screen();

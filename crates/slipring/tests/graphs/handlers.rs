@@ -273,8 +273,8 @@ fn handles_go_on_after_the_run_and_are_observed() {
     }
 }
 
-/// A handler that waits for an event of a handle of its own runs the stages that the event depends
-/// on, if no other thread does.
+/// A handler waits for an event of a handle of its own. Its thread then runs the stages that the
+/// event depends on, if no other thread does.
 #[test]
 fn a_handler_that_waits_for_a_handle_runs_other_stages() {
     let _watched = crate::common::watched();

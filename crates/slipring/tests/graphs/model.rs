@@ -36,7 +36,7 @@ pub struct WorkerModel {
 #[derive(Debug)]
 pub struct StageModel {
     pub after: Vec<usize>,
-    /// Next position of a stage with one handle; all before it are released.
+    /// Next position of a stage with one handle. All positions before it are released.
     next: usize,
     pub dropped: bool,
     /// Released positions of a pool.
@@ -168,7 +168,7 @@ impl Model {
         self.gate().1 + self.capacity - self.log.len()
     }
 
-    /// Buries a producer's forgotten claim, as the handle's next use does.
+    /// Turns a producer's forgotten claim into a tombstone, as the handle's next use does.
     pub fn bury_forgotten(&mut self, producer: usize) {
         if let Some((at, len)) = self.producers[producer].1.take() {
             self.log[at..at + len].fill(Cell::Tombstone);

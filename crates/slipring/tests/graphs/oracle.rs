@@ -80,7 +80,7 @@ fn reordered(shape: Shape, seed: u8) -> Shape {
     shape.reordered(&order)
 }
 
-/// Generates any shapes, also unsound and cyclic ones.
+/// Generates any shapes, including unsound and cyclic ones.
 fn wild_shapes() -> impl Strategy<Value = Shape> {
     let back =
         prop::option::weighted(0.3, (any::<prop::sample::Index>(), any::<prop::sample::Index>()));

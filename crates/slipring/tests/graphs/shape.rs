@@ -58,7 +58,7 @@ pub enum StageKind {
     Writer,
     PoolReader,
     PoolWriter,
-    /// Shards run in the tests on threads only.
+    /// Only the tests on threads run shards.
     ShardReader,
     ShardWriter,
 }
@@ -170,8 +170,8 @@ impl Shape {
             .collect()
     }
 
-    /// Returns the writers before a stage, first to last. Only for legal shapes, where any two
-    /// writers are ordered.
+    /// Returns the writers before a stage, first to last. It applies only to legal shapes, where
+    /// any two writers are ordered.
     pub fn writers_before(&self, stage: usize) -> Vec<usize> {
         let follows = self.follows();
         let mut writers: Vec<usize> =
@@ -180,8 +180,8 @@ impl Shape {
         writers
     }
 
-    /// Adds dependencies until no writer has a stage side by side with it. Only for shapes whose
-    /// stages come after stages of smaller numbers.
+    /// Adds dependencies until no writer has a stage side by side with it. It applies only to
+    /// shapes whose stages come after stages of smaller numbers.
     pub fn repaired(mut self) -> Shape {
         while let Some(&(a, b)) = self.defects().beside.first() {
             self.0[a.max(b)].after.push(a.min(b));

@@ -1,5 +1,5 @@
-//! The graph front of `places.rs`: the same stages as its chain, as a graph whose handlers the
-//! library runs.
+//! Runs the scenarios of `places.rs` as graphs: the same stages as in the chain, with handlers that
+//! the library runs.
 
 use std::sync::Arc;
 

@@ -172,7 +172,7 @@ fn slots_are_taken_away(publication: Publication, shared: Option<usize>, wait: W
     }
 }
 
-/// Waits, behind its first event, for the next event of a stage behind its own.
+/// A handler that, after its first event, waits for the next event of a stage behind its own.
 struct Idler<'a> {
     has_begun: bool,
     behind: Option<Reader<u64>>,

@@ -367,7 +367,8 @@ fn a_thread_hears_of_the_last_release_after_the_close() {
     assert_eq!(result, Err(AwaitError::Wait(WaitError::Closed)));
 }
 
-/// A promise that a stage has handed on is fulfilled after the end, and the value wins.
+/// A promise that a stage has handed on is fulfilled after the end. The wait then returns the
+/// value.
 #[test]
 fn a_promise_that_was_handed_on_may_be_fulfilled_after_the_end() {
     let _watched = crate::common::watched();
@@ -474,7 +475,8 @@ fn all_askers_hear_of_a_failure() {
     }
 }
 
-/// Tasks, on an executor of one thread: each asks, and hears of the failure of the graph.
+/// Each task, on an executor of one thread, sends a request. Its wait ends with the failure of the
+/// graph.
 #[test]
 fn tasks_hear_of_a_failure() {
     let _watched = crate::common::watched();

@@ -94,7 +94,8 @@ fn done_and_available_by_number() {
     assert!(matches!(tx.done(3), Err(NotHeld { seq: 3, first: 2, len: 1, .. })));
     assert!(matches!(tx.next(), Err(ClaimError::Held { first: 2, len: 1 })));
     tx.done(2).unwrap();
-    // `into_inner` leads back to leases: an event that is not done is delivered again.
+    // `into_inner` leads back to the handle that lends batches: an event that is not done is
+    // delivered again.
     assert!(rx.into_inner().try_batch(9).unwrap().iter().copied().eq(11..13));
 }
 

@@ -75,7 +75,8 @@ fn a_batch_is_released_late() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(4);
     tx.publish_all(0..4, |slot, i| *slot = i).unwrap();
-    // The batch is held, for example because it is written to a journal, and not yet synced.
+    // The batch is held, for example because it has been written to a journal but is not yet
+    // synced.
     rx.try_batch(3).unwrap().hold();
     assert_eq!((rx.next_seq(), tx.remaining()), (3, 0));
     rx.release_until(2);

@@ -1,4 +1,4 @@
-//! The writer stands before the others.
+//! The writer stands before the other stages.
 fn main() {
     let mut n = 0;
     slipring::ring(64, || 0u64)

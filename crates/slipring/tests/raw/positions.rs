@@ -64,7 +64,8 @@ fn raw_positions_are_claimed_filled_and_done() {
                 }
             };
             assert_eq!((seq, rx.at(seq)), (next, Some(&9)));
-            // `into_inner` leads back to leases: an event that is not done is delivered again.
+            // `into_inner` leads back to the handle that lends batches: an event that is not done
+            // is delivered again.
             let mut rx = rx.into_inner();
             let mut tx = tx.into_inner();
             tx.publish(|slot| *slot = 10).unwrap();

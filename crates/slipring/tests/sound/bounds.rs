@@ -125,7 +125,7 @@ fn capacities_and_numbers_of_workers_out_of_range_are_build_errors() {
     }
     // The capacity is a power of two, but its bytes exceed the address space.
     let error = slipring::unicast(1 << 62, || [0u8; 64]).err().unwrap();
-    // A system that does not say what memory it has leaves the refusal to the allocator.
+    // If the system does not state its available memory, only the allocator refuses the request.
     let is_of_memory = |error: &slipring::Error| {
         use BuildError::{Memory, MemoryShortage};
         matches!(error.kind(), ErrorKind::Build(MemoryShortage(_) | Memory { .. }))

@@ -153,7 +153,7 @@ fn a_replaced_strategy_may_own_a_key_of_its_graph() {
         error
     });
     assert!(error.to_string().contains("gone"), "{error}");
-    // A built graph refuses the strategy, and drops it with the panic outside of its lock.
+    // A built graph refuses the strategy by a panic, and drops the strategy outside of its lock.
     ends("a key in a strategy, too late", || {
         let graph = Graph::new(4, || 0u64);
         let (gone, key) = (graph.reader("gone"), graph.reader("r"));

@@ -17,7 +17,7 @@ pub struct BlockingQueue<T> {
 /// The items, and the threads that wait.
 #[derive(Debug)]
 struct Items<T> {
-    /// Circular array: an item in each of the `len` places from `head`.
+    /// Circular array, with an item in each of the `len` places from `head` on.
     places: Box<[Option<T>]>,
     head: usize,
     len: usize,

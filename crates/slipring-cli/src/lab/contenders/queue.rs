@@ -74,7 +74,7 @@ impl<T> Clone for BlockingSender<T> {
 
 impl<T> Drop for BlockingSender<T> {
     fn drop(&mut self) {
-        // The queue's lock orders the items. The count only finds the last clone.
+        // The queue's lock orders the items. The count serves only to find the last clone.
         if self.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.queue.close();
         }

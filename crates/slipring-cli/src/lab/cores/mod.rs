@@ -218,7 +218,7 @@ impl Experiment for Cores {
     }
 }
 
-/// Returns the largest number of CPUs that are measured: each pair takes time.
+/// Returns the largest number of CPUs that are measured, because each pair takes time.
 fn most(size: Size) -> usize {
     size.pick(4, 16, 32)
 }

@@ -1,5 +1,5 @@
-//! The experiment for readers, the block of the paper, and the names of parameters and metrics in
-//! records.
+//! The description of the experiment for readers, the block of the paper, and the names of
+//! parameters and metrics in records.
 
 use crate::lab::experiment::{About, Source};
 use crate::lab::figure::{Figure, PlotKind};

@@ -2,7 +2,7 @@
 
 use slipring_support::numbers::median;
 
-/// Figures of a time over the blocks of an execution, in nanoseconds.
+/// Statistics of one kind of time over the blocks of an execution, in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     pub mean_ns: f64,

@@ -189,7 +189,7 @@ fn write(
     Ok(written)
 }
 
-/// A process that ends with this value.
+/// A process that ends when this value is dropped.
 struct Process(Child);
 
 impl Drop for Process {

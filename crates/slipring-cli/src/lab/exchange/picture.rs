@@ -1,5 +1,5 @@
-//! The figures of the experiment as a picture: reading time and latency of the paper's block by
-//! way, and both by the size of the block.
+//! The figures of the experiment as a picture: reading time and latency, first of the paper's block
+//! for each way, then by the size of the block.
 
 use anyhow::{Result, anyhow};
 use indicatif::BinaryBytes;
@@ -88,8 +88,8 @@ fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
     if values.is_empty() { 0.1..10.0 } else { least / 2.0..most * 2.0 }
 }
 
-/// Draws a bar with its interval for each way: the paper's block, caches warm (full) and cold
-/// (light).
+/// Draws bars with their intervals for each way with the paper's block: full colour for warm
+/// caches, light colour for cold caches.
 fn bars(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure) -> Drawn {
     let of_paper: Vec<(&Series, Interval)> = record
         .paper()
@@ -128,7 +128,7 @@ fn bars(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure)
     Ok(())
 }
 
-/// Draws a line for each way: warm caches, by the size of the block.
+/// Draws a line for each way over the size of the block, with warm caches.
 fn lines(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure) -> Drawn {
     let warm: Vec<(&Series, Interval)> = record
         .measured

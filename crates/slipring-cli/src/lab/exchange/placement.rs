@@ -80,7 +80,7 @@ impl Placement {
         Relation::ALL.iter().filter_map(first).copied().collect()
     }
 
-    /// Returns whether a way can be measured here: one thread has one core.
+    /// Returns whether a way can be measured here: a single thread needs a single core.
     pub fn suits(&self, way: &Way) -> bool {
         !matches!(way, Way::OneThread) || self.relation == Relation::SameCore
     }

@@ -35,7 +35,8 @@ pub struct Amount {
     pub sizes: Vec<usize>,
     /// Size of the memory that each end works through to make its caches cold, in bytes.
     pub cold: usize,
-    /// Whether the reader runs on each core in turn, or once for each relation of two cores.
+    /// Whether the reader runs on each core in turn. If not, it runs once for each relation of two
+    /// cores.
     pub each_core: bool,
 }
 
@@ -85,7 +86,7 @@ impl Plan {
         setups
     }
 
-    /// Makes a series without executions for each setup, in a measurement that begins now.
+    /// Begins a measurement now, with a series without executions for each setup.
     pub fn begin(&self) -> Measured {
         let placements = self.placements();
         let series = self.setups(&placements).iter().map(Series::new).collect();

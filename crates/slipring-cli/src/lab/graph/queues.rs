@@ -128,8 +128,8 @@ fn keep_journal(slices: &impl Receive<u64>, entered: &impl Sender<u64>) -> Journ
     journal
 }
 
-/// Runs the reducer, which takes the slices from the workers in turn, each after its entry in the
-/// journal.
+/// Runs the reducer. It takes the slices from the workers in turn, and each slice only after its
+/// entry in the journal.
 fn reduce(job: Job, sums: &[impl Receive<Sum>], entered: Option<&impl Receive<u64>>) -> Reduction {
     let mut reduction = Reduction::new(job);
     // Without workers the loop ends at once, and the check then finds no slice.

@@ -24,7 +24,7 @@ struct Event {
 }
 
 impl Event {
-    /// Fills a slot. If no worker replaces the result, the sum of all results is not a number.
+    /// Fills a slot. If no worker replaces the result, the sum of all results is NaN.
     fn fill(&mut self, number: u64) {
         self.number = number;
         *self.result.get_mut() = f64::NAN.to_bits();

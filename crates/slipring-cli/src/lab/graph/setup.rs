@@ -13,7 +13,7 @@ pub enum Shape {
     Broadcast,
     /// Each slice goes to one worker.
     Pool,
-    /// A pool beside a journal, which sees all slices; the reducer comes after both.
+    /// A pool beside a journal. The journal sees all slices, and the reducer comes after both.
     PoolInFanOut,
 }
 
@@ -24,7 +24,7 @@ pub enum Contender {
     OneThread,
     /// A ring, with a thread for each stage and worker.
     Ring,
-    /// A ring, with as many threads as cores for all stages.
+    /// A ring whose stages share as many threads as there are cores.
     SharedThreads,
     /// A bounded channel of the standard library for each edge.
     Channels,
@@ -49,7 +49,7 @@ pub struct Computed {
     pub reduction: Reduction,
     /// Number of slices that the workers have computed.
     pub computed: u64,
-    /// The journal's account, if the shape has one.
+    /// The journal's account, if there is a journal.
     pub journal: Option<Journal>,
 }
 

@@ -82,7 +82,7 @@ impl Reduction {
             self.received
         );
         ensure!(self.misplaced == 0, "{} of {slices} slices were out of order", self.misplaced);
-        // A sum that is not a number is within no tolerance.
+        // A sum that is NaN fails this check, too.
         let (sum, expected) = (self.sum, self.job.expected());
         ensure!(
             (sum - expected).abs() <= TOLERANCE,
@@ -175,7 +175,8 @@ mod tests {
         }
     }
 
-    /// Rounding moves a sum by less than the tolerance, and no sum of another length is within it.
+    /// Rounding moves a sum by less than the tolerance. The sum of another number of slices differs
+    /// by more.
     #[test]
     fn five_million_slices_give_pi_to_eight_digits() {
         let job = Job { slices: 5_000_000, terms: 10 };

@@ -68,7 +68,7 @@ pub fn run(
     })
 }
 
-/// Sends the lines to the workers in turn, until the lines or a worker ends.
+/// Sends the lines to the workers in turn, until no line is left or a worker ends.
 fn distribute<'a>(input: &'a Readings, queues: &[SyncSender<Task<'a>>], clock: Clock) {
     for (line, queue) in input.lines().zip(queues.iter().cycle()) {
         if queue.send(Task { line, claimed: clock.ns() }).is_err() {

@@ -73,7 +73,7 @@ impl Contender {
         }
     }
 
-    /// Returns the number of threads that work at the same time, the producer's among them.
+    /// Returns the number of threads that work at the same time, including the producer.
     fn threads(self, workers: usize, cores: usize) -> usize {
         match self {
             Contender::OneThread => 1,

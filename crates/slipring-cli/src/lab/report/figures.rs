@@ -261,7 +261,7 @@ fn curves(panel: &Panel<'_>, metric: &str, index: impl Fn(&Row<'_>) -> usize) ->
     panel.rows().into_iter().filter_map(curve).collect()
 }
 
-/// Returns a table that a reader opens.
+/// Returns a table that stays folded until a reader opens it.
 pub fn details(table: &Table, kind: &PlotKind) -> Markup {
     let values = match kind {
         PlotKind::Means { .. } => "Mean ± half the width of its 95 % interval.",

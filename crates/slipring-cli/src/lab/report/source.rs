@@ -101,7 +101,7 @@ struct Ours<'a> {
     results: &'a Results,
     metric: String,
     unit: String,
-    /// Whether the unit and meaning are the source's.
+    /// Whether the metric has the source's unit and meaning.
     same_unit: bool,
     /// Whether the source states rates, and the lab times.
     inverse: bool,

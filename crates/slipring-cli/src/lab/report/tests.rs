@@ -19,7 +19,7 @@ fn write(records: Vec<(&str, Record)>) -> String {
     page(&records, &catalogue).into_string()
 }
 
-/// Returns the drawings of a page, each parsed.
+/// Parses and checks each drawing of a page. Returns the number of drawings.
 fn check_drawings(page: &str) -> usize {
     let mut drawings = 0;
     for part in page.split("<svg ").skip(1) {

@@ -63,7 +63,7 @@ impl Contender {
         }
     }
 
-    /// Returns the number of threads, the producer's among them.
+    /// Returns the number of threads, including the producer's.
     fn threads(self, consumers: usize, cores: usize) -> usize {
         match self {
             Contender::Sequential => 1,

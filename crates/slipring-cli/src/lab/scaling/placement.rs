@@ -55,8 +55,8 @@ impl<'a> Places<'a> {
 
     /// Binds the calling thread, the producer.
     ///
-    /// It is called after the ring is built: the library counts the cores that the building thread
-    /// may use, and a bound thread may use only one.
+    /// The call comes after the ring is built: the library counts the cores that the building
+    /// thread may use, and a bound thread may use only one.
     pub fn bind_producer(&self) {
         self.bind(0);
     }

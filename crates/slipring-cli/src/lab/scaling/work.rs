@@ -32,7 +32,7 @@ fn digest(sorted: &[u32; INTEGERS as usize]) -> u64 {
     at(0) + 3 * at(33) + 5 * at(66) + 7 * at(99)
 }
 
-/// Returns what [`sort`] returns, without sorting.
+/// Returns the value that [`sort`] returns, without sorting.
 fn expected(event: u64, sorts: u32) -> u64 {
     (0..sorts).fold(0, |sum: u64, which| {
         let first = u64::from(first(event, which));

@@ -226,7 +226,8 @@ impl Experiment for Shapes {
     }
 }
 
-/// Returns how the default ring's time compares with a queue's over the shapes: "takes less ...".
+/// Returns a phrase, such as "takes less ...", that compares the default ring's time with a queue's
+/// over all shapes.
 fn against(results: &Results, noise: &Noise, queue: Contender) -> Option<String> {
     let (mut ratios, mut more, mut level) = (Vec::new(), Vec::new(), Vec::new());
     for shape in Shape::ALL {

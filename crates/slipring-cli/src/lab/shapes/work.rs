@@ -216,10 +216,10 @@ pub struct Pace {
 /// The producer's way to wait until the next event is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// Spin: exact, and takes a core.
+    /// The producer spins, which is exact and takes a core.
     Spin,
-    /// Sleep: leaves the core to the stages, and adds the lateness of the system's timer to each
-    /// latency.
+    /// The producer sleeps. That leaves the core to the stages, and adds the lateness of the
+    /// system's timer to each latency.
     Sleep,
 }
 

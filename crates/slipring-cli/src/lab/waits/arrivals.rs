@@ -244,7 +244,7 @@ mod tests {
             let times = schedule(arrival, 1);
             let per_second = times.len() as f64 / 20.0;
             assert!((per_second / rate - 1.0).abs() < 0.02, "{arrival:?}: {per_second}");
-            // A share of 1/e of exponential gaps is longer than the mean.
+            // Of exponential gaps, a share of 1/e is longer than the mean.
             let long =
                 times.windows(2).filter(|pair| (pair[1] - pair[0]) as f64 > 1e9 / rate).count();
             let share = long as f64 / times.len() as f64;

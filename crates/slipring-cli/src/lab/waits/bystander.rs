@@ -51,8 +51,8 @@ pub fn work(args: &Args) -> Result<()> {
         }
     };
     let stop = AtomicBool::new(false);
-    // A start gate: all workers begin when the write lock is released, so none works while others
-    // still start.
+    // This lock is a start gate: all workers begin when the write lock is released, so none works
+    // while others still start.
     let gate = RwLock::new(());
     let done = thread::scope(|scope| {
         let (stop, gate) = (&stop, &gate);

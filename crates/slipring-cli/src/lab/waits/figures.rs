@@ -86,8 +86,8 @@ impl CpuSamples {
         self.0.push(CpuSample { at, on_core });
     }
 
-    /// Returns the largest share of a core over any window between two samples. A window is the
-    /// shortest one between samples that is not shorter than `window` nanoseconds.
+    /// Returns the largest share of a core over any window between two samples. Each window is the
+    /// shortest between samples that lasts at least `window` nanoseconds.
     pub fn largest_share(&self, window: u64) -> Option<f64> {
         let ends = self.0.iter().enumerate().filter_map(|(i, end)| {
             let begin = self.0[..i].iter().rev().find(|begin| end.at - begin.at >= window)?;

@@ -33,7 +33,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Quantiles of the latency curve.
 const QUANTILES: [f64; 12] =
     [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0];
-/// Window over which the largest share of a core is taken.
+/// Window over which the largest share of a core is measured.
 const WINDOW: Duration = Duration::from_secs(1);
 /// Time from the start gate to the schedule's start, so that both threads run by then.
 const LEAD: Duration = Duration::from_millis(1);
@@ -41,9 +41,9 @@ const LEAD: Duration = Duration::from_millis(1);
 /// The producer's way to wait for the time at which the next event is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Spin: exact, and takes a core.
+    /// The producer spins, which is exact and takes a core.
     Spin,
-    /// Sleep: leaves the core to other threads.
+    /// The producer sleeps, which leaves the core to other threads.
     Sleep,
 }
 
@@ -293,8 +293,8 @@ fn publish_at_once(
     Ok(done)
 }
 
-/// Runs the waiter, which handles all events. It sends its thread id first; the end of the channel
-/// then shows the sampling thread that the waiter has ended, also after a failure.
+/// Runs the waiter, which handles all events. It sends its thread id first. The end of the channel
+/// then tells the sampling thread that the waiter has ended, even after a failure.
 fn run_waiter(
     mut reader: Reader<Event>,
     clock: &Clock,

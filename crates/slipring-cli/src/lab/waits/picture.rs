@@ -100,8 +100,8 @@ fn strategies(record: &Record) -> Vec<&str> {
     names
 }
 
-/// Returns how many names fit beside each other, at 8 pixels a character: the reader's font may be
-/// wide.
+/// Returns how many names fit beside each other. A character counts as 8 pixels, because the
+/// reader's font may be wide.
 fn legend_columns(names: &[&str]) -> usize {
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(1);
     let cell = 8 * longest + 4 * RADIUS as usize;
