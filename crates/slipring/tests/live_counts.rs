@@ -285,7 +285,7 @@ macro_rules! reads {
     }};
 }
 
-/// Some number of batches.
+/// Stands for any number of batches.
 const ANY: u64 = 1 << 32;
 
 #[test]

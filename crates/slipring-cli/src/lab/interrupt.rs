@@ -53,7 +53,7 @@ mod system {
         Ok(())
     }
 
-    /// Never, on this system.
+    /// Returns `false`: this system reports no request.
     pub fn requested() -> bool {
         false
     }

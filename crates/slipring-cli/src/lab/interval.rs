@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     pub mean: f64,
-    /// `None` of one value.
+    /// Half the width of the interval; `None` if there is only one value.
     pub half_width: Option<f64>,
 }
 

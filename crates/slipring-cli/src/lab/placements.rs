@@ -84,7 +84,7 @@ const ORDINARY: &str = "ordinary pages";
 const HUGE: &str = "huge pages";
 const OTHER_NODE: &str = "another node";
 
-/// See the module.
+/// The experiment.
 pub struct Placements;
 
 impl Experiment for Placements {

@@ -4,8 +4,8 @@
 //!
 //! 1. The ratio of their medians exceeds the machine's noise floor (`noise.rs`). The floor guards
 //!    against differences that even equal programs show on this machine.
-//! 2. The exact rank test of Mann and Whitney rejects, at a level of 5 %, that one population
-//!    stands behind both. The test guards against the spread of the compared values themselves,
+//! 2. The exact rank test of Mann and Whitney rejects, at a level of 5 %, that both series come
+//!    from one population. The test guards against the spread of the compared values themselves,
 //!    which may be larger than the floor. It assumes no shape of the distribution, and one
 //!    disturbed repetition among several costs it little.
 //!

@@ -139,9 +139,9 @@ impl PartyView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// As it should be.
+    /// The ring works as it should.
     Info,
-    /// Worth a look.
+    /// The state of the ring is worth a look.
     Warning,
     /// The ring does not continue by itself.
     Error,

@@ -1,4 +1,5 @@
-//! On these systems the program does not exchange blocks. It only shows records of other systems.
+//! Stands in on systems where this program does not exchange blocks: it only shows records of other
+//! systems.
 
 use anyhow::Result;
 

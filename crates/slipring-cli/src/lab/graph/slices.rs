@@ -100,7 +100,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Enters a slice.
+    /// Notes a slice in the journal.
     pub fn enter(&mut self, number: u64) {
         self.entries += 1;
         // The multiplication makes the hash depend on the order.
