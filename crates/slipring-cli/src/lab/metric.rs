@@ -70,6 +70,6 @@ pub struct Metric {
 pub enum Better {
     Less,
     More,
-    /// For a metric without a better direction, such as the number of cores in use.
+    /// Neither direction is better, as for the number of cores in use.
     Neither,
 }

@@ -211,8 +211,7 @@ fn cpus(machine: &Machine, spot: &Spot) -> Vec<usize> {
     spot.placement.as_ref().and_then(|placement| assigned(machine, placement)).unwrap_or_default()
 }
 
-/// Returns CPUs of a memory node other than the one on which the placement on one node runs the
-/// threads.
+/// Returns CPUs of a memory node other than the node where `Placement::SameNode` puts the threads.
 fn other_node(machine: &Machine) -> Option<CpuSet> {
     let own = machine.assign(&Placement::SameNode, &[slipring::PRODUCER, "stage"]).ok()?.node();
     let mut nodes = machine.nodes().iter().filter(|node| Some(node.number) != own);

@@ -27,9 +27,9 @@ Exit code:
 
 /// Kills the process at a place of a ring, and frees the place
 ///
-/// For a process that is stopped or hangs. Such a process is alive, so no other
-/// process takes its place. The next process at the place continues where the
-/// killed one stopped.
+/// Use this for a process that is stopped or hangs: such a process is alive, so
+/// no other process takes its place. The next process at the place continues
+/// where the killed one stopped.
 #[derive(Debug, Parser)]
 #[command(after_long_help = ABOUT_KILL, verbatim_doc_comment)]
 pub struct Args {

@@ -18,8 +18,7 @@ pub enum Cell {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Halted,
-    /// Failure of a stage or of the producer, with its name. The position is given if it is
-    /// determined.
+    /// Failure of a stage or of the producer: its name, and the position if it is determined.
     Failed(String, Option<u64>),
 }
 

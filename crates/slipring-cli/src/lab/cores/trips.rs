@@ -31,7 +31,7 @@ impl Pair {
     }
 }
 
-/// A thread's ends of both directions.
+/// One thread's side of both directions, in which it sends and receives numbers.
 trait Ends: Send {
     fn send(&mut self, number: u64) -> Result<()>;
     /// Waits for the next number. It is an error if the other thread has ended.
@@ -155,7 +155,7 @@ struct Way {
 #[repr(align(128))]
 struct Line(AtomicBool);
 
-/// A thread's ends of the two words.
+/// One thread's side of two words: it sends through one and receives through the other.
 struct Words<'a> {
     sends: &'a Way,
     receives: &'a Way,
@@ -196,7 +196,7 @@ impl Drop for Words<'_> {
     }
 }
 
-/// A thread's ends of the two rings.
+/// One thread's side of two rings: it sends through one and receives through the other.
 struct Rings(Producer<u64>, Reader<u64>);
 
 impl Ends for Rings {

@@ -17,7 +17,7 @@ pub struct Figures {
 const QUANTILES: [f64; 8] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0];
 
 impl Figures {
-    /// Computes the figures of at least one value.
+    /// Computes the figures of a list of values, which must not be empty.
     pub fn of(mut values: Vec<f64>) -> Figures {
         values.sort_by(f64::total_cmp);
         let at = |quantile: f64| {
