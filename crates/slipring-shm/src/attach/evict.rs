@@ -59,8 +59,8 @@ pub struct Occupant {
     pub dead: bool,
     /// Whether the process is stopped, by a signal or a debugger.
     pub stopped: bool,
-    /// Whether the places are recovered and free. If a word of the segment contradicts its head,
-    /// they are not: then the next process that waits for these places, or takes one of them,
+    /// Whether the places are recovered and free. They are not if a word of the segment contradicts
+    /// its head. In that case, the next process that waits for these places, or takes one of them,
     /// recovers them.
     pub recovered: bool,
 }
@@ -136,11 +136,13 @@ pub struct Eviction {
 /// until it is gone, and recovers all places that its participant had. This is for a process that
 /// is stopped or hangs: it is alive, so no other process can take its places.
 ///
-/// The next process at the place goes on where the killed one stopped, as after any death. The
-/// segment's other processes learn of the death as its creator declared ([`OnDeath`]). The place
-/// [`PRODUCER`] is that of the producer. If the process attached several times, it was several
-/// participants, and the call recovers the places of one. The others are dead as well, and the next
-/// process that waits for them, or takes their places, recovers them.
+/// The next process at the place continues where the killed process stopped, as after any death.
+/// The segment's other processes react to the death as the segment's creator declared
+/// ([`OnDeath`]). The place [`PRODUCER`] is that of the producer.
+///
+/// A process that attached several times was several participants, and the call recovers the places
+/// of one of these. The others are dead as well: the next process that waits for them, or takes
+/// their places, recovers them.
 ///
 /// [`Eviction::find`] finds the process without killing it.
 ///
@@ -176,8 +178,8 @@ impl Eviction {
     /// ```
     ///
     /// # Errors
-    /// [`Problem::NoStage`]; [`Problem::Evict`], with the reason; a [`Problem`] of the name, the
-    /// file or the header.
+    /// The call fails with [`Problem::NoStage`], with [`Problem::Evict`] and the reason, or with a
+    /// [`Problem`] of the name, the file or the header.
     pub fn find(
         name: impl AsRef<OsStr>,
         stage: &str,
@@ -228,20 +230,20 @@ impl Eviction {
     /// places of its participant. If the process is dead already, the call only recovers.
     ///
     /// The call signals no process if the place has changed hands since it was found. If another
-    /// process recovers the participant first, the call succeeds as well. After an error behind the
-    /// signal, the next process that takes the places recovers them.
+    /// process recovers the participant first, the call succeeds as well. If the call sends the
+    /// signal and then fails, the next process that takes the places recovers them.
     ///
     /// Example: [`Eviction`].
     ///
     /// # Errors
-    /// [`Problem::Evict`]: [`EvictProblem::Changed`], [`EvictProblem::NotPermitted`], or, after
-    /// `timeout`, [`EvictProblem::NotEnded`], [`EvictProblem::HeldByAnother`] or
-    /// [`EvictProblem::HeldByReader`]. The call also fails if the system refuses to open or map the
-    /// file.
+    /// The call fails with [`Problem::Evict`]. The reason is [`EvictProblem::Changed`] or
+    /// [`EvictProblem::NotPermitted`], and after `timeout` it is [`EvictProblem::NotEnded`],
+    /// [`EvictProblem::HeldByAnother`] or [`EvictProblem::HeldByReader`]. The call also fails if
+    /// the system refuses to open or map the file.
     ///
     /// # Cost
-    /// A few system calls each millisecond until the process is gone. If the file is shortened
-    /// meanwhile, SIGBUS ends the calling process.
+    /// The call makes a few system calls each millisecond until the process is gone. If the file is
+    /// shortened meanwhile, SIGBUS ends the calling process.
     pub fn kill(mut self, timeout: Duration) -> Result<Occupant, SegmentError> {
         match self.try_kill(timeout) {
             Ok(recovered) => {
@@ -252,7 +254,8 @@ impl Eviction {
         }
     }
 
-    /// Returns whether the places are recovered.
+    /// Kills the process unless it is dead, and recovers its places. Returns whether they are
+    /// recovered.
     fn try_kill(&self, timeout: Duration) -> Result<bool, Problem> {
         if let Some(pinned) = &self.pinned {
             step!("evict-found");
@@ -289,7 +292,7 @@ impl Eviction {
         }
     }
 
-    /// Returns the reason why the byte is not free in time.
+    /// Returns the reason why the participant's byte did not become free in time.
     fn late(&self, held: Option<Hold>, waited: Duration) -> Result<EvictProblem, Problem> {
         let FoundOwner { participant, process: Process { pid, .. }, .. } = self.found;
         if held == Some(Hold::Shared) {
@@ -309,7 +312,7 @@ impl Eviction {
     /// `None` if another process holds the byte.
     fn recover(&self) -> Result<Option<bool>, Problem> {
         let (number, areas) = (self.found.participant, &self.checked.areas);
-        // `try_new` calls `note` while it keeps forks out, as the mapping needs.
+        // `try_new` calls `note` under its fork guard, which a new mapping needs.
         let mut mapping = None;
         let note = |fd: BorrowedFd<'_>| {
             let made = mapping.insert(Mapping::new(fd, areas.length)?);
@@ -354,8 +357,8 @@ fn seats_of(checked: &Checked, stage: &str) -> Result<Range<u64>, Problem> {
     Err(Problem::NoStage { asked: stage.into(), known })
 }
 
-/// Returns the seat of the participant that has one, or the first seat if all are free. If several
-/// participants have seats, `pid` chooses one.
+/// Returns the seat of the participant that has one of `seats`, or the first of them if all are
+/// free. If several participants have seats, `pid` chooses one.
 fn seat_of(
     file: &File,
     checked: &Checked,
@@ -407,13 +410,13 @@ fn pin(
             Some(Hold::Alone) => found.process.pin().map(Some).map_err(|why| match why {
                 Unpinned::OtherNamespace => EvictProblem::OtherNamespace { pid }.into(),
                 Unpinned::Unidentified => EvictProblem::Unidentified { pid }.into(),
-                // A recoverer may hold the byte for a moment.
+                // The process is gone, but a recoverer may hold the byte for a moment.
                 Unpinned::Gone => EvictProblem::HeldByAnother { participant, pid }.into(),
                 Unpinned::Unsupported => EvictProblem::NoPidfd.into(),
                 Unpinned::System(step, error) => Problem::system(step, error),
             }),
         };
-        // The result is about this place only if the place has not changed meanwhile.
+        // The result counts only if the place has not changed while the process was pinned.
         let unchanged = look()? == Some(found);
         match pinned {
             _ if !unchanged => {}
@@ -452,7 +455,7 @@ fn owner(file: &File, checked: &Checked, seat: u64) -> Result<Option<u32>, Probl
     Ok(Seat::copied(words).owner())
 }
 
-/// A copied record of a participant.
+/// Copy of a participant's record, as one read of the file returned it.
 struct CopiedRecord {
     state: u64,
     process: Process,
@@ -484,7 +487,7 @@ fn probe(file: &File, participant: u32) -> Result<Option<Hold>, Problem> {
     Ok(held.map(|held| held.hold))
 }
 
-/// Describes the process that was found.
+/// Describes the process at the place `found`, for the caller of [`Eviction::occupant`].
 fn occupant(
     file: &File,
     checked: &Checked,

@@ -39,7 +39,7 @@ use crate::system::fork::{ForkGuard, UnsharedFd};
 use crate::system::lock::{self, GUARD, Held, Hold};
 use crate::system::machine::{self, Process, ProcessState};
 
-/// Number of naps of a millisecond in which attaching and removing wait for byte 0.
+/// Largest number of naps, of a millisecond each, in which attaching and removing wait for byte 0.
 pub(crate) const NAPS: u32 = 1_000;
 
 /// State of a participant's place.
@@ -52,8 +52,9 @@ pub enum Liveness {
     Alive,
     /// The byte is free, and the participant has not left: it is dead, and not recovered yet.
     Dead,
-    /// The byte is held, but the recorded process is gone: the holder is a recoverer, an attaching
-    /// process, or a child that was not made by `fork`. The participant does not count as dead.
+    /// The byte is held, but not by the recorded process: the holder is a recoverer, a process that
+    /// is attaching, or a child that was not made by `fork`. The participant does not count as
+    /// dead.
     HeldByAnother,
     /// A process that only reads holds the byte, which keeps the place from being recovered.
     HeldByReader,
@@ -82,7 +83,7 @@ pub struct Participation {
     checked: Checked,
     number: u32,
     probe: OwnedFd,
-    /// Description for the locks of recoveries, one at a time (I4).
+    /// Open file description through which recoveries lock bytes, one at a time (I4).
     claims: Mutex<UnsharedFd>,
     /// Name of the file, if it has one.
     name: Option<AttachedName>,
@@ -93,7 +94,7 @@ pub struct Participation {
 pub enum Attempt {
     /// The process is attached.
     Attached(Arc<Participation>),
-    /// The name leads to another file by now, or to none.
+    /// The name no longer leads to the opened file: it leads to another file, or to none.
     Replaced,
 }
 
@@ -102,8 +103,8 @@ pub enum Attempt {
 /// other participants. The caller holds the participant's byte.
 pub type Recover<'a> = &'a mut dyn FnMut(&Mapping, &Checked, u32, BorrowedFd<'_>) -> bool;
 
-/// Attaches to the segment in `file`, whose head is `checked`. `path` is the file's name, if it has
-/// one, and `name` the participant's, for reports.
+/// Attaches to the segment in `file`, whose head is `checked`. `path` is the file's path, if it has
+/// one. `name` is the participant's name in reports.
 ///
 pub fn attach(
     file: &File,
@@ -146,8 +147,8 @@ impl Applicant<'_> {
     /// Tries to attach once. Returns `None` if a remover holds byte 0.
     fn try_attach(&self, recover: Recover<'_>) -> Result<Option<Attempt>, Problem> {
         let Applicant { file, path, checked, name, membarrier } = *self;
-        // Reading `/proc` takes a descriptor for a moment, so it comes before the others are
-        // opened.
+        // Reading `/proc` takes a descriptor for a moment, so the process is read before the call
+        // opens its own descriptors.
         let process = Process::this();
         // 1. Keep other threads from forking until the end (I2).
         let guard =
@@ -222,7 +223,7 @@ fn take_place(
             if is_free(number) {
                 return Ok(number);
             }
-            // Another process took the place meanwhile, and died.
+            // Another process took the place after the first check, and died.
             dead.push(number);
             lock::unlock(fd, lock::byte(number)).map_err(locking)?;
         }
@@ -306,7 +307,7 @@ impl Participation {
         &self.probe
     }
 
-    /// Returns the description for the locks of recoveries (I4).
+    /// Returns the description through which recoveries lock bytes (I4).
     pub(crate) fn claims(&self) -> &Mutex<UnsharedFd> {
         &self.claims
     }

@@ -2,9 +2,9 @@
 //!
 //! Invariants
 //! - I1: a call returns a stage and a seat only after this process took the seat.
-//! - I2: `RingPlaces::over` makes a ring of the participation's segment and of the events that the
-//!   segment was checked to hold. The promise of the caller of `RingPlaces::new` lasts as long as
-//!   the participation.
+//! - I2: `RingPlaces::over` makes a ring over the participation's segment, with the type of events
+//!   that the segment was checked to hold. The promise of the caller of `RingPlaces::new` holds as
+//!   long as the participation lives.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use crate::attach::ring::{self, DeclaredRing, RingWaits};
 use crate::contents::{Contents, stages};
 use crate::errors::{Problem, SegmentError};
 
-/// Deliveries that the calls serve. The numbers of places are not compared.
+/// Deliveries that callers ask for. Only their kind is compared, and not their numbers of places or
+/// keys.
 pub(crate) const EACH: StageDelivery = StageDelivery::Each;
 pub(crate) const POOL: StageDelivery = StageDelivery::Pool(0);
 const TAP: StageDelivery = StageDelivery::Tap(0);
@@ -40,11 +41,11 @@ pub(crate) struct RingPlaces<T, L: SegmentLayout = Interleaved> {
 }
 
 impl<T, L: SegmentLayout> RingPlaces<T, L> {
-    /// Makes the ring of a process by `over`, which gets the declaration of a ring of `C` from the
-    /// head.
+    /// Makes the ring of a process by `over`, to which it passes the declaration that the head has
+    /// for a ring with the contents `C`.
     ///
     /// # Safety
-    /// `over` may be called with the participation, any number of times (I2).
+    /// Calls of `over` with this participation are sound, however often it is called (I2).
     pub(crate) unsafe fn new<C: Contents>(
         inner: Arc<Participation>,
         over: Over<T, L>,
@@ -91,7 +92,8 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
         }
         let seat = seats.start;
         ring::take(&self.inner, ring, seat, PRODUCER).map_err(|problem| self.failed(problem))?;
-        // An earlier producer may have closed the ring since. It does so before it frees the place.
+        // An earlier producer may have closed the ring since the check above, because it closes the
+        // ring before it frees the place.
         if ring.is_over() {
             ring.seat(seat).free(self.inner.number());
             return Err(self.failed(Problem::Over));
@@ -122,7 +124,7 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
         join: impl Fn(&'a SegmentRing<T, L>, usize) -> Result<M, SubscribeError>,
     ) -> Result<M, SegmentError> {
         let (ring, number, _) = self.stage(tap, TAP)?;
-        // Each further round means that a reader has died or left meanwhile.
+        // The loop repeats only if a reader has died or left since the last attempt.
         for _ in 0..64 {
             step!("subscribing");
             match join(ring, number) {
@@ -143,7 +145,7 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
         Err(self.failed(Problem::Busy))
     }
 
-    /// Takes the seat of one shard. Returns the stage.
+    /// Takes the seat of one shard. Returns the ring and the index of the stage.
     pub(crate) fn take_shard(
         &self,
         stage: &str,
@@ -161,7 +163,7 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
         Ok((ring, number))
     }
 
-    /// Finds a stage that has a delivery like `delivery`.
+    /// Finds a stage, and checks that its kind of delivery is that of `delivery`.
     fn stage(
         &self,
         stage: &str,
@@ -182,7 +184,7 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
         Ok((ring, number, &stages[number]))
     }
 
-    /// Finds a stage that has a delivery like `delivery`, and writes or reads.
+    /// Finds a stage, and checks its kind of delivery, and whether it was declared as a writer.
     fn stage_of(
         &self,
         stage: &str,
@@ -197,7 +199,8 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
         Ok((ring, number))
     }
 
-    /// Takes a seat of a stage that has a delivery like `delivery`. Returns the stage and the seat.
+    /// Takes a seat of a stage, after the checks of [`RingPlaces::stage_of`]. Returns the ring, and
+    /// the indices of the stage and the seat.
     pub(crate) fn take(
         &self,
         stage: &str,
@@ -232,7 +235,7 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
         SegmentError::new(place, problem)
     }
 
-    /// Returns positions and counts of all parties, of all processes.
+    /// Returns the positions and counts of all parties, whichever process runs them.
     pub(crate) fn report(&self) -> Option<Report> {
         self.ring.as_ref().map(|(ring, _)| ring.report())
     }

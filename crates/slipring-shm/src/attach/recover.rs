@@ -1,4 +1,4 @@
-//! Becoming the recoverer of a dead participant.
+//! The claim by which a process becomes the recoverer of a dead participant.
 //!
 //! Invariants
 //! - I1: a [`LockedByte`] holds the byte of a participant alone, on a description that holds no
@@ -20,13 +20,14 @@ use crate::layout::records::ParticipantRecord;
 use crate::system::fork::{ForkGuard, OwnerProcess, UnsharedFd};
 use crate::system::lock::{self, Hold};
 
-/// The locked byte of a participant that is dead or has left (I1). Other threads of this process
-/// that fork wait for its drop.
+/// The locked byte of a participant that is dead or has left (I1). A thread of this process that
+/// calls `fork` waits until the value is dropped.
 pub(crate) struct LockedByte<F: AsFd> {
     number: u32,
     own: F,
     owner: OwnerProcess,
-    /// This field is dropped last, because fields are dropped in order.
+    /// Guard that is dropped after the byte is unlocked and the descriptor closed, because it is
+    /// the last field.
     _guard: ForkGuard,
 }
 
@@ -77,7 +78,7 @@ impl<F: AsFd> Drop for LockedByte<F> {
     }
 }
 
-/// The description by which a participant recovers others, in use by one claim.
+/// The participant's description for recoveries, while one claim uses it.
 struct InUse<'a>(MutexGuard<'a, UnsharedFd>);
 
 impl AsFd for InUse<'_> {
@@ -97,7 +98,7 @@ impl Participation {
     /// recoverer has the byte, or this process has another claim. Opens no descriptor.
     ///
     /// # Errors
-    /// The kernel refuses the lock, for lack of memory.
+    /// Fails if the kernel refuses the lock for lack of memory.
     pub fn claim_dead(&self, number: u32) -> Result<Option<DeadClaim<'_>>, Problem> {
         if number == self.number() || self.record(number).is_none() {
             return Ok(None);
@@ -109,7 +110,8 @@ impl Participation {
         let own = || match self.claims().try_lock() {
             Ok(own) => Ok(Some(InUse(own))),
             Err(TryLockError::Poisoned(own)) => Ok(Some(InUse(own.into_inner()))),
-            // This thread has a claim. Another thread's claim would have held the fork guard.
+            // This thread has another claim. It is not another thread's, because a claim holds the
+            // fork guard, on which this thread would have waited.
             Err(TryLockError::WouldBlock) => Ok(None),
         };
         let byte = LockedByte::try_new(own, number, note)?;

@@ -23,8 +23,8 @@ use crate::system::limits::SUFFIX;
 use crate::system::lock::{self, GUARD, Hold};
 
 /// Number of attempts in a row that must find a participant before it counts as attached. A child
-/// that another thread is about to start holds copies of descriptors for a moment, and with them
-/// perhaps the byte of a participant that has just left.
+/// that another thread is about to start holds copies of the descriptors for a moment, and through
+/// them may hold the byte of a participant that has just left.
 const LEAVING: u32 = 20;
 
 /// Removes the segment `name` if no process is attached to it. A damaged segment and a segment of
@@ -39,8 +39,9 @@ const LEAVING: u32 = 20;
 /// ```
 ///
 /// # Errors
-/// [`Problem::InUse`] if a participant is alive; [`Problem::Busy`] if a process takes longer than a
-/// second to make the segment or to attach to it; [`Problem::Missing`] if there is no such segment.
+/// Fails with [`Problem::InUse`] if a participant is alive, with [`Problem::Busy`] if a process
+/// takes longer than a second to make the segment or to attach to it, and with [`Problem::Missing`]
+/// if there is no such segment.
 pub fn remove(name: impl AsRef<OsStr>) -> Result<(), SegmentError> {
     remove_location(&Location::named(name)?)
 }

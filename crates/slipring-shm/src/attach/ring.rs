@@ -57,7 +57,7 @@ impl Proof for Participation {
     }
 }
 
-/// The declaration that a ring is made from, and its needs.
+/// The declaration that a ring is made from, and the memory that the ring needs.
 pub(crate) struct DeclaredRing {
     pub(crate) declaration: Declaration,
     pub(crate) needs: Needs,
@@ -92,7 +92,7 @@ fn words(
     })
 }
 
-/// Zeroed memory of this process, in which a creator lays out the first words.
+/// Zeroed private memory in which the creator of a segment lays out the first words.
 struct FirstWords {
     first: NonNull<u8>,
     bytes: Bytes,
@@ -105,7 +105,7 @@ unsafe impl Sync for FirstWords {}
 
 impl Drop for FirstWords {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and no word refers to it any more.
+        // SAFETY: the memory was allocated with this layout, and no word refers to it any more.
         unsafe { dealloc(self.first.as_ptr(), self.bytes) }
     }
 }
@@ -122,15 +122,15 @@ pub(crate) fn initial(
     let length = usize::try_from(end - HEAD).unwrap_or(usize::MAX);
     let no_memory = || Problem::NoSpace { bytes: length as u64, room: None };
     let bytes = Bytes::from_size_align(length, 4096).map_err(|_| no_memory())?;
-    // SAFETY: the status alone has more than no bytes.
+    // SAFETY: the size is not 0, because it contains the status.
     let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).ok_or_else(no_memory)?;
     let draft = Arc::new(FirstWords { first, bytes });
     let at = |offset: u64| {
         let offset = usize::try_from(offset.checked_sub(HEAD)?).ok()?;
         match offset < length {
-            // SAFETY: the offset is inside of the draft.
+            // SAFETY: the offset lies in the draft's memory.
             true => Some(unsafe { draft.first.add(offset) }),
-            // `begin` touches no byte behind the draft.
+            // `begin` touches no byte behind the draft, so the address is never used.
             false => Some(NonNull::dangling()),
         }
     };
@@ -138,7 +138,7 @@ pub(crate) fn initial(
     // SAFETY: the areas have the sizes that the declaration needs, and belong to this call alone.
     unsafe { begin(declaration, &words) }.map_err(Problem::Graph)?;
     drop(words);
-    // SAFETY: the draft is as long, and all of its bytes were set by the allocation or by `begin`.
+    // SAFETY: the draft has `length` bytes, all of which were set by the allocation or by `begin`.
     let bytes = unsafe { std::slice::from_raw_parts(draft.first.as_ptr(), length) }.to_vec();
     Ok(Initial { at: HEAD, bytes })
 }
@@ -155,8 +155,8 @@ pub(crate) struct RingWaits {
 /// Makes the ring of an attached process, whose handles lend events.
 ///
 /// # Safety
-/// As for `Segment::attach`. Also, `made` was read from the head of the participation's segment,
-/// whose slots hold events of type `E` in the layout `L`.
+/// The caller makes the promise of `Segment::attach`. Also, `made` was read from the head of the
+/// participation's segment, whose slots hold events of type `E` in the layout `L`.
 pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
     participation: &Arc<Participation>,
     made: &DeclaredRing,
@@ -207,10 +207,10 @@ fn parts(
     Ok((words, party))
 }
 
-/// Tells which participants are dead, for a process that is not attached.
+/// Proof of deaths for a process that is not attached, and so has no probe of its own.
 struct Unattached {
-    /// The descriptor that the caller of [`settle_unattached`] lends. A copy would fail where the
-    /// process has no descriptor left.
+    /// The descriptor that the caller of [`settle_unattached`] lends. It is not duplicated, because
+    /// that would fail in a process that has no descriptor left.
     fd: RawFd,
     /// Whether each place had a participant when the recovery began, and its process id.
     places: Vec<(bool, u32)>,
@@ -253,8 +253,8 @@ impl Proof for Unattached {
 /// It holds the participant's byte. `fd` is a descriptor of the file, whose description holds no
 /// byte of a living participant.
 ///
-/// The events' type is not needed, because the words of claims and chunks that a dead participant
-/// leaves lie beside the events.
+/// The function does not need the events' type, because the words of claims and chunks that a dead
+/// participant leaves lie beside the events.
 pub(crate) fn settle_unattached(
     mapping: &Mapping,
     checked: &Checked,
@@ -313,7 +313,7 @@ pub(crate) fn take<E, L: SegmentLayout>(
     stage: &str,
 ) -> Result<(), Problem> {
     let own = participation.number();
-    // Each round follows the death or the leaving of an owner.
+    // The loop repeats only after an owner has died or left.
     for _ in 0..64 {
         step!("taking");
         let Err(owner) = ring.seat(seat).take(own) else {
@@ -327,7 +327,8 @@ pub(crate) fn take<E, L: SegmentLayout>(
         let Some(claim) = participation.claim_dead(owner)? else {
             match participation.liveness(owner)? {
                 Liveness::Alive | Liveness::HeldByReader => return Err(taken()),
-                // Another process has the byte: it recovers the owner, or needs a place.
+                // Another process has locked the byte: it is recovering the owner, or is about to
+                // take the owner's number.
                 _ => thread::sleep(Duration::from_millis(1)),
             }
             continue;
@@ -338,8 +339,8 @@ pub(crate) fn take<E, L: SegmentLayout>(
     Err(Problem::Busy)
 }
 
-/// Takes one of several seats for this process (I2): a free seat, else one whose worker left a
-/// chunk. If there is neither, recovers the dead owners first.
+/// Takes one of several seats for this process (I2): a free seat, or else a seat whose worker left
+/// a chunk. If there is neither, the call recovers the dead owners and tries again.
 pub(crate) fn take_any<E, L: SegmentLayout>(
     participation: &Participation,
     ring: &SegmentRing<E, L>,
@@ -347,7 +348,7 @@ pub(crate) fn take_any<E, L: SegmentLayout>(
     stage: &str,
 ) -> Result<usize, Problem> {
     let own = participation.number();
-    // Each round follows the death or the leaving of an owner.
+    // The loop repeats only after an owner has died or left.
     for _ in 0..64 {
         step!("taking");
         let free = seats.clone().find(|&seat| ring.seat(seat).take(own).is_ok());
@@ -371,7 +372,8 @@ pub(crate) fn take_any<E, L: SegmentLayout>(
             }
             match participation.liveness(owner)? {
                 Liveness::Alive | Liveness::HeldByReader => pids.push(participation.pid(owner)),
-                // Another process has the byte: it recovers the owner, or needs a place.
+                // Another process has locked the byte: it is recovering the owner, or is about to
+                // take the owner's number.
                 _ => thread::sleep(Duration::from_millis(1)),
             }
         }

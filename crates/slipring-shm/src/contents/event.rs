@@ -41,9 +41,9 @@ pub trait Event: FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync +
 }
 
 /// Returns the range of an event's bytes to which `of` returns a reference, or `None` if the
-/// referenced bytes are empty or no part of the event.
+/// reference is to no bytes, or to bytes outside of the event.
 pub(crate) fn part<E: Event, K: ?Sized>(of: impl FnOnce(&E) -> &K) -> Option<Range<usize>> {
-    // On the heap, because an event may be larger than the stack.
+    // The zeros lie on the heap, because an event may be larger than the stack.
     let zeros = E::new_box_zeroed().ok()?;
     let part = of(&zeros);
     let start = ptr::from_ref(part).addr().checked_sub(ptr::from_ref(&*zeros).addr())?;
@@ -51,7 +51,7 @@ pub(crate) fn part<E: Event, K: ?Sized>(of: impl FnOnce(&E) -> &K) -> Option<Ran
     (start < end && end <= size_of::<E>()).then_some(start..end)
 }
 
-/// Makes numbers events, for programs that share nothing else.
+/// Implements [`Event`] for number types, for programs that share plain numbers.
 macro_rules! numbers {
     ($($number:ident)*) => {
         $(impl Event for $number {

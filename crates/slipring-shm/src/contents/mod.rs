@@ -80,7 +80,7 @@ pub trait Handles: sealed::Sealed + 'static {
     type Producer<S: Sharing>;
     /// Handle of a stage that reads.
     type Reader<D: Delivery>;
-    /// Where a reader of a tap may begin.
+    /// Type of the position at which a reader joins a tap.
     type Start: Into<StartAt>;
     /// Type of the slots' events.
     #[doc(hidden)]
@@ -124,7 +124,7 @@ pub trait Divisible: Handles {
     /// Handle of a stage that may write.
     type Writer<D: Delivery>;
 
-    /// Makes the handle of a writing stage from the ring's own handle, which lends slots.
+    /// Makes the handle of a writing stage from the ring's own handle, which lends whole slots.
     ///
     /// # Safety
     /// As for [`Handles::producer`].
@@ -161,9 +161,9 @@ pub(crate) mod sealed {
 /// Blocks of bytes whose size is known only at run time: the contents of a `Segment<Blocks>`. All
 /// blocks of a segment have one size.
 ///
-/// Blocks lie side by side, so that lent blocks are an array for another library, in two stretches
-/// at most ([`Stretch`](crate::Stretch)). Or each block lies behind its stamp
-/// (`Builder::stamps_inside`). `Builder::schema` describes the contents of a block.
+/// Blocks lie side by side, so a library can treat lent blocks as an array, in two stretches at
+/// most ([`Stretch`](crate::Stretch)). With `Builder::stamps_inside`, each block lies behind its
+/// stamp instead. `Builder::schema` describes the contents of a block.
 ///
 /// The stages of blocks are those of events: readers, writers, pools, taps, and shards, whose key
 /// is a range of the block's bytes (`Builder::shard_reader`).
@@ -243,7 +243,7 @@ pub struct Defaults {
     pub version: u32,
     /// Size of a slot's event, in bytes.
     pub size: u64,
-    /// Its alignment, in bytes.
+    /// Alignment of a slot's event, in bytes.
     pub align: u64,
     /// Position of the stamps.
     pub stamps: Stamps,
@@ -253,7 +253,7 @@ fn differ(property: &'static str, segment: String, program: String) -> Result<()
     Err(Problem::EventType { property, segment, program })
 }
 
-/// Names of the kinds, by their numbers in the header.
+/// Names of the kinds of contents, indexed by their numbers in the header.
 const KINDS: [&str; 3] = ["events of a type", "messages", "blocks"];
 
 /// Checks that a segment holds the contents `C`.
@@ -408,7 +408,7 @@ impl Handles for Messages {
         tx: SegmentProducer<BlockStart, Strided, S>,
         size: usize,
     ) -> MessageProducer<S> {
-        // SAFETY: the caller's promise. Cells are blocks.
+        // SAFETY: the caller has promised this for cells, which are blocks.
         MessageProducer::over(unsafe { BlockProducer::over(tx, size) })
     }
 
@@ -416,7 +416,7 @@ impl Handles for Messages {
         rx: SegmentConsumer<BlockStart, Reading, D, Strided>,
         size: usize,
     ) -> MessageConsumer<D> {
-        // SAFETY: the caller's promise. Cells are blocks.
+        // SAFETY: the caller has promised this for cells, which are blocks.
         MessageConsumer::over(unsafe { BlockConsumer::over(rx, size) })
     }
 }
@@ -455,7 +455,7 @@ impl Contents for Messages {
     }
 }
 
-/// Refuses segments without stamps, which no ring of blocks can use.
+/// Refuses a segment without stamps, because a ring of blocks or messages needs them.
 fn has_stamps(checked: &Checked) -> Result<(), Problem> {
     if checked.shape.stamps == Stamps::None {
         let (field, rule) = ("the distance of its stamps", "is 0, and blocks have stamps");

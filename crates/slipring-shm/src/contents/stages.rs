@@ -11,7 +11,7 @@ use super::Contents;
 use crate::errors::{HeaderProblem, Problem};
 use crate::layout::{Checked, StageRecord};
 
-/// Returns the table's number for the effect of a death.
+/// Returns the number that the stage table has for the effect of a death.
 pub(crate) fn number(on_death: OnDeath) -> u8 {
     match on_death {
         OnDeath::Wait => 0,
@@ -21,16 +21,16 @@ pub(crate) fn number(on_death: OnDeath) -> u8 {
     }
 }
 
-/// Returns the effect of a death that has this number in the table.
+/// Returns the effect of a death whose number in the stage table is `number`.
 pub(crate) fn on_death(number: u8) -> Option<OnDeath> {
     let all = [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail, OnDeath::Close];
     all.get(usize::from(number)).copied()
 }
 
-/// Names of the deliveries, by their numbers in the table.
+/// Names of the kinds of delivery, indexed by their numbers in the stage table.
 pub(crate) const DELIVERIES: [&str; 4] = ["each", "pool", "shards", "tap"];
 
-/// Returns the table's number for a delivery.
+/// Returns the number that the stage table has for a kind of delivery.
 pub(crate) fn delivery_number(delivery: StageDelivery) -> u8 {
     match delivery {
         StageDelivery::Each => 0,
@@ -56,7 +56,7 @@ fn delivery(record: &StageRecord) -> Option<StageDelivery> {
     }
 }
 
-/// Makes the stage table of a declaration.
+/// Makes the records of the stage table from a declaration.
 pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageRecord> {
     let record = |(number, stage): (usize, &StageDeclaration)| {
         let mut record = StageRecord::named(&stage.name);
@@ -72,7 +72,7 @@ pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageReco
         if let StageDelivery::Shards { key_offset, key_length, .. } = stage.delivery {
             (record.key_offset, record.key_length) = (key_offset as u32, key_length as u32);
         }
-        // The arrays of pools and of sharded stages are counted from 1.
+        // Pools number their arrays of cells from 1, and sharded stages their arrays of ids.
         let before = |delivery| {
             let stages = &declaration.stages[..=number];
             stages.iter().filter(|stage| delivery_number(stage.delivery) == delivery).count()
@@ -146,7 +146,7 @@ fn compared(
     };
     let needs = needs(&declaration, checked.header.event_size).map_err(Problem::Graph)?;
     let shape = &checked.shape;
-    // Only the head tells the size of blocks.
+    // Only the head states the size of blocks, so their distance is compared with itself.
     let slots = checked.areas.stamps.stride;
     let counts = [
         ("its number of lines", u64::from(shape.lines), needs.lines),

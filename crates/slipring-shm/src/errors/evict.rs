@@ -3,7 +3,7 @@
 //! Invariants
 //! - I1: [`EvictProblem::NotEnded`], [`EvictProblem::HeldByAnother`] and
 //!   [`EvictProblem::HeldByReader`] may be returned after the signal. All others are returned
-//!   before it, and the process is as it was.
+//!   before a signal is sent, and leave the process as it was.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub enum EvictProblem {
     Several {
         /// Name of the stage; `producer` for the producers.
         stage: String,
-        /// Numbers of their processes, each in its own pid namespace.
+        /// Numbers of the participants' processes, each in its own pid namespace.
         pids: Vec<u32>,
     },
     /// The chosen process has no place of the stage.
@@ -113,7 +113,7 @@ pub enum EvictProblem {
         "this kernel or sandbox has no pidfds (Linux 5.3), without which a signal may reach another process: end the process by hand"
     )]
     NoPidfd,
-    /// The process was sent SIGKILL, and has not ended in time.
+    /// The process has not ended in time after SIGKILL was sent to it.
     #[error(
         "process {pid} was sent SIGKILL and has not ended within {waited:?}: it writes a core dump, waits inside of the kernel, is held by a debugger, or is the first of its pid namespace; wait, and evict it again"
     )]

@@ -1,7 +1,7 @@
 //! Reasons why the name, the file or the header of a segment is refused.
 //!
 //! Invariants
-//! - I1: each of these problems is found before anything of the file is mapped.
+//! - I1: each of these problems is found before any byte of the file is mapped.
 
 use crate::system::limits::{FOLDER, MAX_NAME};
 
@@ -27,10 +27,10 @@ pub enum NameProblem {
     /// The name is no text (UTF-8).
     #[error("the name is not UTF-8: take letters, digits, `-`, `_`, `.`")]
     NotUtf8,
-    /// The name has another character that no name may have.
+    /// The name has a character other than letters, digits, `-`, `_` and `.`.
     #[error("the name has {character:?}: take letters, digits, `-`, `_`, `.`")]
     Character {
-        /// The first such character.
+        /// First character that no name may have.
         character: char,
     },
 }
@@ -45,7 +45,7 @@ pub enum FileProblem {
         /// Kind of the file, such as `a directory`.
         found: &'static str,
     },
-    /// The file has more than one name, or has none where it should have one.
+    /// The file has several names, or no name where it should have one.
     #[error("the file has {found} names, and a segment has exactly one: remove the other links")]
     Links {
         /// Number of names.
@@ -89,7 +89,7 @@ pub enum FileProblem {
         "the descriptor is no memfd that is sealed against resizing: pass the one that `create_memfd` made"
     )]
     NotSealed,
-    /// The file has a name, and a memfd was asked for.
+    /// The file has a name, but the call expects a memfd.
     #[error(
         "the descriptor is that of a file with a name, and of no memfd: open the file by its name (`open`) or path (`open_at`)"
     )]
@@ -97,7 +97,7 @@ pub enum FileProblem {
     /// A step of the call needs `/proc`, which is not mounted.
     #[error("{step} needs /proc, which is not mounted here: mount it")]
     NoProc {
-        /// Step that needs it, as the beginning of a sentence.
+        /// Step that needs `/proc`, worded as the beginning of a sentence.
         step: &'static str,
     },
     /// The file is shorter than the first part of a segment, or shorter than its header says.
@@ -107,7 +107,7 @@ pub enum FileProblem {
     TooShort {
         /// Length of the file, in bytes.
         bytes: u64,
-        /// Length that it should have, in bytes.
+        /// Length that the file should have, in bytes.
         expected: u64,
     },
     /// The file is longer than its header says.
@@ -117,7 +117,7 @@ pub enum FileProblem {
     TooLong {
         /// Length of the file, in bytes.
         bytes: u64,
-        /// Length that it should have, in bytes.
+        /// Length that the file should have, in bytes.
         expected: u64,
     },
 }
@@ -140,7 +140,7 @@ pub enum HeaderProblem {
         "its order mark reads 0x{found:016x}, so a machine of another byte order made it: share segments only within one machine"
     )]
     ByteOrder {
-        /// The mark, as this machine reads it.
+        /// Order mark of the header, as this machine reads it.
         found: u64,
     },
     /// The segment has another major version.
@@ -148,9 +148,9 @@ pub enum HeaderProblem {
         "it has version {found}, and this program reads version {ours}: build both programs with one version of slipring-shm, or make it anew"
     )]
     Major {
-        /// Its version.
+        /// Major version of the segment.
         found: u32,
-        /// The version of this library.
+        /// Major version that this library reads.
         ours: u32,
     },
     /// The segment was made before the machine was started last.
@@ -158,9 +158,9 @@ pub enum HeaderProblem {
         "it was made before this machine was started last, so nothing in it holds any more: remove it (`slipring rm`) and make it anew"
     )]
     Boot,
-    /// The segment may have been made before the machine was started last. Its file system outlives
-    /// a restart, no process is attached, and the boot's number is unknown because `/proc` was
-    /// missing for the segment's maker or is missing here.
+    /// The segment may have been made before the machine was started last, because its file system
+    /// outlives a restart and no process is attached. The number of the boot is unknown: `/proc`
+    /// was missing for the segment's maker, or is missing here.
     #[error(
         "it may be older than the last start of this machine, which only /proc tells, and /proc was missing for its maker or is missing here: mount /proc for both programs, or put the segment in /dev/shm"
     )]
@@ -173,14 +173,14 @@ pub enum HeaderProblem {
         /// Bits of the unknown features.
         unknown: u32,
     },
-    /// The checksum is not that of the header.
+    /// The header's bytes do not have the checksum that the header states.
     #[error(
         "its header is damaged: the checksum is 0x{computed:08x} and should be 0x{stated:08x}; remove it and make it anew"
     )]
     Checksum {
-        /// The checksum that the header states.
+        /// Checksum that the header states.
         stated: u32,
-        /// The checksum that its bytes have.
+        /// Checksum that the header's bytes have.
         computed: u32,
     },
     /// A field has a value that it cannot have.
@@ -188,9 +188,9 @@ pub enum HeaderProblem {
     Field {
         /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         found: u64,
-        /// Rule that the value breaks, as the end of a sentence.
+        /// Rule that the value breaks, worded as the end of a sentence.
         rule: &'static str,
     },
     /// A field of a stage has a value that it cannot have.
@@ -202,15 +202,15 @@ pub enum HeaderProblem {
         stage: u32,
         /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         found: u64,
     },
     /// Two areas overlap.
     #[error("its header is damaged: {area} and {other} overlap; remove it and make it anew")]
     Overlap {
-        /// Name of an area.
+        /// Name of the first area.
         area: &'static str,
-        /// Name of the area that begins within it.
+        /// Name of the area that begins inside the first one.
         other: &'static str,
     },
 }

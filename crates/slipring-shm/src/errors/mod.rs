@@ -127,7 +127,7 @@ pub enum Problem {
         what: &'static str,
         /// Value that was asked for.
         asked: u64,
-        /// Largest value that it may have.
+        /// Largest value that the count may have.
         most: u64,
     },
     /// An event or block cannot have this size and alignment.
@@ -156,7 +156,7 @@ pub enum Problem {
     Follows {
         /// Name of the stage.
         stage: String,
-        /// Name that no earlier stage has.
+        /// Name that the stage should follow, and that no earlier stage has.
         unknown: String,
     },
     /// A call of the builder applies to the stage declared last, and there is none.
@@ -175,12 +175,12 @@ pub enum Problem {
         /// Names of the segment's stages.
         known: Vec<String>,
     },
-    /// The stage was declared as a writer and is asked for as a reader, or the other way round.
+    /// The stage was declared as a writer and the call asks for a reader, or the other way round.
     #[error(fmt = texts::access)]
     Access {
         /// Name of the stage.
         stage: String,
-        /// Whether it was declared as a writer.
+        /// Whether the stage was declared as a writer.
         writes: bool,
     },
     /// The stage delivers its events in another way than the call asks.
@@ -188,7 +188,7 @@ pub enum Problem {
     Delivery {
         /// Name of the stage.
         stage: String,
-        /// Delivery of its events: `each`, `pool`, `shards` or `tap`.
+        /// How the stage delivers events: `each`, `pool`, `shards` or `tap`.
         delivery: &'static str,
     },
     /// The key of a stage with shards is no part of the event.
@@ -204,7 +204,7 @@ pub enum Problem {
     KeyRange {
         /// Name of the stage.
         stage: String,
-        /// The range that was given, in bytes from the block's first one.
+        /// Range that was given, in bytes from the beginning of a block.
         key: Range<usize>,
         /// Size of a block, in bytes.
         size: u64,
@@ -216,11 +216,11 @@ pub enum Problem {
         stage: String,
         /// Number that was asked for.
         asked: usize,
-        /// Number of its shards.
+        /// Number of the stage's shards.
         shards: usize,
     },
-    /// The effect of a death was stated for a tap. No party waits for a dead member of a tap, so no
-    /// party hears of it.
+    /// The effect of a death was stated for a tap. No party waits for a dead member of a tap, so
+    /// the death has no effect.
     #[error("`{tap}` is a tap, whose dead members hold up no party: leave its `on_death` out")]
     TapDeath {
         /// Name of the tap.
@@ -242,7 +242,7 @@ pub enum Problem {
         /// The reason.
         reason: SubscribeError,
     },
-    /// A handle of a living process has the place of the stage or producer.
+    /// A living process has the place of the stage or producer.
     #[error(
         "process {pid} runs `{stage}` and is alive: end it first, or wait until it leaves (`slipring ls`)"
     )]
@@ -252,7 +252,7 @@ pub enum Problem {
         /// Number of the process in its own pid namespace (0: unknown).
         pid: u32,
     },
-    /// Living processes have all places of the producers, or of a stage.
+    /// Living processes have all places of the producers, or all places of a stage.
     #[error(
         "all {places} places of `{stage}` are taken by living processes ({}): end one of them, or declare more places",
         texts::numbers(.pids)
@@ -309,7 +309,7 @@ pub enum Problem {
     NoSpace {
         /// Size of the segment, in bytes.
         bytes: u64,
-        /// Room of the file system, in bytes; `None`: unknown.
+        /// Room of the file system, in bytes, or `None` if unknown.
         room: Option<u64>,
     },
     /// The segment lies in memory and takes more than is available. Nothing was allocated.
@@ -331,7 +331,7 @@ pub enum Problem {
     /// The file's header is not that of a segment that this version can use.
     #[error(transparent)]
     Header(#[from] HeaderProblem),
-    /// The name of the type of blocks or messages is empty, too long, or has control characters.
+    /// The type name given for blocks or messages is empty, too long, or has control characters.
     #[error(
         "the type of its events cannot have the name {given:?}: take 1 to 64 bytes without control characters"
     )]
@@ -342,15 +342,15 @@ pub enum Problem {
     /// The segment holds events of another type.
     #[error(fmt = texts::event_type)]
     EventType {
-        /// Which property differs: `kind`, `name`, `version`, `size` or `alignment`.
+        /// Property that differs: `kind`, `name`, `version`, `size` or `alignment`.
         property: &'static str,
         /// The property in the segment.
         segment: String,
         /// The property in this program.
         program: String,
     },
-    /// Other processes, which make, attach to or remove the segment, held its guard byte for too
-    /// long.
+    /// Other processes held the segment's guard byte for too long, while they made, attached to or
+    /// removed the segment.
     #[error(
         "another process is making, attaching to or removing it, and does not end: try again, and see who it is (`slipring ls`, /proc/locks)"
     )]
@@ -380,7 +380,7 @@ pub enum Problem {
     /// A participant cannot be evicted.
     #[error(transparent)]
     Evict(#[from] EvictProblem),
-    /// The system's pages are larger than a segment's first part.
+    /// The system's pages are larger than a segment's head (65,536 bytes).
     #[error(
         "this system has pages of {bytes} bytes, and a segment's first part has {HEAD}: boot a kernel with pages of at most {HEAD} bytes"
     )]
@@ -396,7 +396,7 @@ pub enum Problem {
     /// A system call failed.
     #[error(fmt = texts::system)]
     System {
-        /// The step that failed, as a phrase.
+        /// Step that failed, worded as a phrase.
         step: &'static str,
         /// The system's error.
         error: io::Error,

@@ -8,7 +8,7 @@ use slipring::{BatchError, PeerDead, WaitError};
 
 use super::texts;
 
-/// Why a call of [`Awaited`](crate::Awaited) returned no value.
+/// Reason why a call of [`Awaited`](crate::Awaited) returned no value.
 ///
 /// After [`PromiseError::TimedOut`], [`PromiseError::PeerDead`] and [`PromiseError::Request`] a
 /// later call may succeed. After any other error, each later call returns an error as well.
@@ -30,7 +30,7 @@ pub enum PromiseError {
         "the promise was dropped before it was fulfilled: see how its owner ended, and make a new promise"
     )]
     Broken,
-    /// The deadline of the call passed, or the timeout of the waiting strategy.
+    /// The deadline of the call, or the timeout of the waiting strategy, has passed.
     #[error("the promise was not fulfilled in time: call again, or wait for longer")]
     TimedOut,
     /// This handle or an earlier one has released the value.
@@ -42,14 +42,14 @@ pub enum PromiseError {
     /// ([`OnDeath::Tell`](crate::OnDeath::Tell)). Another process may still fulfil it.
     #[error(fmt = texts::owner_dead)]
     PeerDead(Box<PeerDead>),
-    /// The ring of the promise has ended otherwise: it failed
+    /// The ring of the promise has ended in another way: it failed
     /// ([`OnDeath::Fail`](crate::OnDeath::Fail)), or its words are damaged.
     #[error(transparent)]
     Ended(WaitError),
-    /// The wait ended with the ring through which the value was asked for
+    /// The wait ended because of the ring that carried the request
     /// ([`Awaited::of_request`](crate::Awaited::of_request)). That ring has failed or was halted,
-    /// or it is closed and every stage has passed the request, or a process that holds the request
-    /// up has died.
+    /// or it is closed and every stage has passed the request, or a process that holds up the
+    /// request has died.
     ///
     /// A later call may still succeed: a stage that has opened the promise may fulfil it later, and
     /// another process may take the place of the dead one.

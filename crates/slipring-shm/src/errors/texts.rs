@@ -1,7 +1,8 @@
 //! Messages of errors whose wording depends on the error's values.
 //!
 //! Invariants
-//! - I1: a message with a list or a number of processes is right for none, one and several.
+//! - I1: a message with a list or a number of processes is worded correctly for none, one and
+//!   several.
 
 use std::fmt;
 use std::io;
@@ -14,12 +15,12 @@ use slipring::segment::Bytes;
 
 use crate::system::limits::SLOTS_ALIGN;
 
-/// Returns the names in a row, or `none`.
+/// Returns the names as a list for a message, or `none` if there are none.
 pub(super) fn names(known: &[String]) -> String {
     if known.is_empty() { "none".to_owned() } else { known.join(", ") }
 }
 
-/// Returns the numbers in a row.
+/// Returns the numbers as a list for a message.
 pub(super) fn numbers(pids: &[u32]) -> String {
     pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
