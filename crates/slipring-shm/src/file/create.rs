@@ -1,4 +1,4 @@
-//! Making a segment: whole or not at all.
+//! Makes the file of a segment, whole or not at all.
 //!
 //! Invariants
 //! - I1: a file gets its name in the last step. A creator that dies earlier leaves nothing, because
@@ -7,8 +7,8 @@
 //!   error for the creator, and not a SIGBUS for a participant.
 //! - I3: the creator holds byte 0 shared, from before the file gets its name until the creator has
 //!   attached or its value is dropped. So no process removes the segment in between. A child that
-//!   is forked meanwhile shares the description, and holds up the removal if the creator dies
-//!   without attaching.
+//!   is forked meanwhile shares the description. If the creator then dies without attaching, the
+//!   segment cannot be removed while the child lives.
 //! - I4: before the allocation, the length is compared with the room of the file system and, for a
 //!   file in memory, with the available memory. Without this check, the kernel would allocate page
 //!   by page until no memory is left, and would end programs to get more, before it refused.
@@ -31,10 +31,11 @@ use crate::file::descriptor::{self, File, Medium};
 use crate::layout::{Head, Shape, StageRecord};
 use crate::system::lock::{self, GUARD, Hold};
 
-/// Everything about a new segment that its event type does not decide.
+/// Properties that a builder gives a new segment, without its location and its notice.
 #[derive(Debug, Clone)]
 pub struct NewSegment {
-    /// Counts. The builder sets capacity, participants and event.
+    /// Counts and sizes, of which the creator chooses capacity, participants and the event's size.
+    /// The others follow from the graph.
     pub shape: Shape,
     /// First position.
     pub first: u64,
@@ -44,11 +45,11 @@ pub struct NewSegment {
     pub type_name: String,
     /// Version of the events' type.
     pub type_version: u32,
-    /// Effect of the producer's death, as in the stage table.
+    /// Effect of the producer's death, numbered as in the stage table.
     pub producer_on_death: u32,
-    /// The stages, as many as the shape says.
+    /// Records of the stages, as many as the shape says.
     pub stages: Vec<StageRecord>,
-    /// The schema, as long as the shape says.
+    /// Bytes of the schema, as many as the shape says.
     pub schema: Vec<u8>,
     /// Bytes that are not zero in a fresh segment.
     pub initial: Vec<Initial>,
@@ -75,7 +76,8 @@ pub(crate) struct NewFile<'a> {
 pub(crate) fn create_named(path: &Path, new: &NewFile<'_>) -> Result<File, Problem> {
     let length = new.head.header().length;
     check_limit(length)?;
-    // The link below decides. This check saves allocating a segment whose name is taken.
+    // The link at the end fails if the name is taken. This early check only saves the allocation of
+    // such a segment.
     if fs::symlink_metadata(path).is_ok() {
         return Err(Problem::Exists);
     }
@@ -118,7 +120,7 @@ pub(crate) fn create_memfd(label: &str, new: &NewFile<'_>) -> Result<File, Probl
     File::unchecked(fd)
 }
 
-/// Compares the length with the process's limit for files, beyond which the kernel sends SIGXFSZ.
+/// Refuses a length above the process's limit for files, beyond which the kernel sends SIGXFSZ.
 fn check_limit(bytes: u64) -> Result<(), Problem> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if limit < bytes => Err(Problem::FileSizeLimit { bytes, limit }),
@@ -127,11 +129,12 @@ fn check_limit(bytes: u64) -> Result<(), Problem> {
 }
 
 impl NewFile<'_> {
-    /// Sets the mode, allocates all bytes (I2, I4), and writes head and initial bytes, the magic
-    /// last.
+    /// Sets the mode, allocates all bytes (I2, I4), and writes the head and the initial bytes. The
+    /// magic is written last.
     fn fill(&self, fd: &OwnedFd, medium: Medium) -> Result<(), Problem> {
         let bytes = self.head.header().length;
-        // The umask takes bits away from a file's mode, and memfds are made with 0777.
+        // The mode is set here because the umask has removed bits from a file's mode, and memfds
+        // are made with 0777.
         fchmod(fd, Mode::RUSR | Mode::WUSR)
             .map_err(|error| Problem::system("setting the mode of the file", error))?;
         let room = room(fd);
@@ -161,11 +164,11 @@ impl NewFile<'_> {
     }
 }
 
-/// Returns the room that the file's file system has for this user, in bytes, or `None` if it has no
-/// limit of its own, as for memfds, or tells none.
+/// Returns the room that the file's file system has for this user, in bytes, or `None` if the file
+/// system has no limit, as for memfds, or does not report one.
 fn room(fd: &OwnedFd) -> Option<u64> {
     let found = fstatvfs(fd).ok().filter(|found| found.f_blocks != 0)?;
-    // A part of a disk is kept for root.
+    // The file system keeps a part of the disk for root.
     let free = if geteuid().is_root() { found.f_bfree } else { found.f_bavail };
     free.checked_mul(found.f_frsize)
 }
@@ -184,11 +187,12 @@ fn write(fd: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Gives the file its name, unless another file has it.
+/// Gives the file its name, unless another file has the name.
 fn link(fd: &OwnedFd, path: &Path) -> Result<(), Problem> {
     let proc = descriptor::proc_path(fd.as_fd());
     let result = match linkat(CWD, proc, CWD, path, AtFlags::SYMLINK_FOLLOW) {
-        // This way needs no `/proc`. Kernels before 6.10 allow it to root alone.
+        // Without `/proc`, the descriptor itself is linked, which kernels before 6.10 allow to root
+        // alone.
         Err(Errno::NOENT) => linkat(fd, "", CWD, path, AtFlags::EMPTY_PATH),
         other => other,
     };

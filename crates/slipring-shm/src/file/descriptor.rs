@@ -3,9 +3,10 @@
 //! Invariants
 //! - I1: a [`File`] that a call opens is a regular file on a file system that keeps locks with
 //!   mappings. It belongs to the user that this process acts for, and no other user may open it.
-//!   [`File::unchecked`] takes the files that this process has just made, and those of tests.
-//! - I2: no lock is taken through the descriptor of a [`File`] whose description other processes
-//!   may share. Locks are taken on descriptions that [`File::reopen`] opens.
+//!   [`File::unchecked`] makes no such checks. It takes files that this process has just made, and
+//!   files of tests.
+//! - I2: no lock is taken through the descriptor of a [`File`] if other processes may share its
+//!   description. Locks are taken on descriptions that [`File::reopen`] opens.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -31,9 +32,9 @@ pub struct File {
 /// Rights of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rights {
-    /// Reading and probing.
+    /// Reading the file, and probing its locks.
     Read,
-    /// Mapping for writing, and locking alone.
+    /// Mapping the file for writing, and locking its bytes exclusively.
     Write,
 }
 
@@ -46,7 +47,8 @@ impl Rights {
     }
 }
 
-/// Names of file systems by the number that `statfs` returns, for the messages about refused ones.
+/// Names of file systems and their numbers from `statfs`, for the message that refuses a file
+/// system.
 const FILE_SYSTEMS: [(u64, &str); 16] = [
     (TMPFS, "tmpfs"),
     (EXT4, "ext4"),
@@ -67,7 +69,7 @@ const FILE_SYSTEMS: [(u64, &str); 16] = [
 ];
 const TMPFS: u64 = 0x0102_1994;
 const EXT4: u64 = 0xef53;
-/// Number that the kernel shows for a user without a number in this namespace.
+/// User number that the kernel shows for a user without a number in this user namespace.
 const OVERFLOW_UID: u32 = 65_534;
 
 impl File {
@@ -79,7 +81,7 @@ impl File {
         Ok(file)
     }
 
-    /// Opens a file to remove it, whatever its length.
+    /// Opens a file to remove it. The file may have any length.
     pub(crate) fn open_damaged(path: &Path) -> Result<File, Problem> {
         let file = File::open_unchecked(path, Rights::Read)?;
         file.check(1)?;
@@ -114,8 +116,8 @@ impl File {
         }
     }
 
-    /// Takes a descriptor without checks. Not for users: the file system may lose locks, and the
-    /// owner may be any user.
+    /// Takes a descriptor without the checks of I1. Users get no such file, because its file system
+    /// may lose locks, and its owner may be any user.
     pub fn unchecked(fd: OwnedFd) -> Result<File, Problem> {
         let stat = stat(&fd)?;
         let length = u64::try_from(stat.st_size).unwrap_or(0);
@@ -217,9 +219,10 @@ impl AsFd for File {
 /// The medium in which a file system keeps its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
-    /// Memory: tmpfs and memfds. The files do not outlive the boot.
+    /// Memory: the file is on tmpfs or is a memfd, and does not outlive the boot.
     Memory,
-    /// A disk: ext4. The kernel can write a file's pages back, and use their memory for other data.
+    /// A disk: the file is on ext4, so the kernel can write its pages back and use their memory for
+    /// other data.
     Disk,
 }
 

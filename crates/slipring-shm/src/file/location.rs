@@ -21,7 +21,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// Returns the location of a name. The name may come from the command line, so it may be no
+    /// Returns the location of a name. The name may come from the command line, so it need not be
     /// UTF-8.
     pub fn named(name: impl AsRef<OsStr>) -> Result<Location, SegmentError> {
         let given = name.as_ref();
@@ -39,8 +39,8 @@ impl Location {
     }
 }
 
-/// Returns the name of the segment in a file of [`FOLDER`], or `None` if the file's name is not
-/// that of a segment.
+/// Returns the name of the segment in a file of [`FOLDER`], or `None` if no segment can have that
+/// file name.
 pub fn name_of(file: &OsStr) -> Option<&str> {
     let name = file.to_str()?.strip_suffix(SUFFIX)?;
     check_name(OsStr::new(name)).ok()

@@ -61,25 +61,27 @@ impl Mapping {
             unsafe { madvise(base.as_ptr().cast(), length, advice) }
                 .map_err(|error| Problem::system("keeping the mapping out of children", error))?;
         }
-        // SAFETY: I1; nothing has a reference into the mapping yet. The head is at least a page.
+        // SAFETY: I1; no reference into the mapping exists yet. The head is at least a page long.
         unsafe { mprotect(base.as_ptr().cast(), HEAD as usize, MprotectFlags::READ) }
             .map_err(|error| Problem::system("protecting the head of the mapping", error))?;
         Ok(mapping)
     }
 
-    /// Touches all pages behind the head, so that the first lap need not. The pages were allocated
-    /// when the file was made (I2 of `create`). A process that attaches adds only the page tables,
-    /// a five-hundredth of that, so nothing is compared with the available memory here.
+    /// Touches all pages behind the head, so that the first lap of the ring takes no page faults.
+    /// The pages were allocated when the file was made (I2 of `create`). A process that attaches
+    /// adds only page tables, which take a five-hundredth of the pages' memory, so the call does
+    /// not compare them with the available memory.
     pub(crate) fn populate(&self) -> Result<(), Problem> {
         let Some(length) = self.length.checked_sub(HEAD as usize).filter(|&length| length > 0)
         else {
             return Ok(());
         };
-        // SAFETY: I1: the address is within the mapping, as the length is more than the head's.
+        // SAFETY: I1: the address is within the mapping, because the mapping is longer than the
+        // head.
         let behind = unsafe { self.base.add(HEAD as usize) };
         // SAFETY: I1; populating changes no byte.
         match unsafe { madvise(behind.as_ptr().cast(), length, Advice::LinuxPopulateWrite) } {
-            // A page is not available, and touching it later would end the process by SIGBUS.
+            // A page is not available. If a handle touched it later, SIGBUS would end the process.
             Err(error @ (Errno::FAULT | Errno::NOMEM | Errno::HWPOISON)) => {
                 Err(Problem::system("touching the pages of the segment", error))
             }
@@ -121,7 +123,7 @@ impl Mapping {
         if at < HEAD || !address.is_aligned() {
             return None;
         }
-        // SAFETY: I4: in bounds, aligned, mapped for writing, and for as long as `self` is
+        // SAFETY: I4: the record is in bounds, aligned, and mapped for writing as long as `self` is
         // borrowed. A record is made of atomics, for which any bytes are a value (I1 of `records`).
         Some(unsafe { address.as_ref() })
     }

@@ -1,4 +1,5 @@
-//! The file of a segment: where it is, whether it can be trusted, how it is made, read and mapped.
+//! The file of a segment: its location, the checks before it is trusted, and how it is made, read
+//! and mapped.
 //!
 //! Invariants
 //! - I1: a file is mapped only after its head was copied and checked (`open`), or by the process

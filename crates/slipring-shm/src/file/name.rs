@@ -1,15 +1,16 @@
-//! Watching whether the name of a segment still leads to the file that a process is attached to.
+//! Checks whether the name of a segment still leads to the file that a process is attached to.
 //!
 //! A person or the system may remove the file by other means than `remove`, which never removes a
-//! segment in use. The attached processes then go on in a file that no program finds.
+//! segment in use. The attached processes then continue to use a file that no other program can
+//! find.
 //!
 //! Invariants
 //! - I1: a name counts as lost only if it is lost for every program: the file has no link left, or
-//!   the folder is the same as when the process attached, and has another file of that name or
-//!   none. A process that has changed its root or its mounts since then sees another folder, which
-//!   proves nothing.
-//! - I2: once a name was found lost, every later call that reports losses checks again. So each
-//!   waiting thread hears of the loss, and not only the first one.
+//!   the folder is the same as when the process attached, but contains another file of that name,
+//!   or none. A process that has changed its root or its mounts since then sees another folder,
+//!   which proves nothing.
+//! - I2: once a name was found lost, every later call that reports losses checks again. So every
+//!   waiting thread gets the error, and not only the first one that checks.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -35,14 +36,14 @@ type Identity = (u64, u64);
 pub(crate) struct AttachedName {
     path: PathBuf,
     file: Identity,
-    /// Folder of the name, or `None` if the system did not tell it.
+    /// Identity of the folder, or `None` if the system did not report it.
     folder: Option<Identity>,
-    /// Number of the segment.
+    /// Random number of the segment.
     id: [u8; 16],
     /// Longest time between two checks by a waiting process, in ms.
     notice_ms: u64,
     attached: Instant,
-    /// Time from `attached` to the last check, in ms.
+    /// Time of the last check, in ms since `attached`.
     looked: AtomicU64,
     is_lost: AtomicBool,
     is_required: AtomicBool,
@@ -60,9 +61,10 @@ fn folder(path: &Path) -> Option<Identity> {
 }
 
 impl AttachedName {
-    /// Makes the name by which this process attaches to `file`, whose head has `header`.
+    /// Notes the path by which this process attaches to `file`, and the identities of the file and
+    /// its folder.
     pub(crate) fn new(path: &Path, file: &File, header: &Header) -> AttachedName {
-        // The process may change its working folder later.
+        // The path is made absolute, because the process may change its working folder later.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         AttachedName {
             folder: folder(&path),
@@ -81,7 +83,7 @@ impl AttachedName {
         &self.path
     }
 
-    /// Makes [`AttachedName::told`] return a loss instead of warning of it.
+    /// Makes [`AttachedName::told`] return the loss of the name, instead of only warning of it.
     pub(crate) fn require(&self) {
         self.is_required.store(true, Relaxed);
     }
@@ -107,8 +109,9 @@ impl AttachedName {
         Ok(is_lost.then(|| NameLost::new(self.path.clone(), replaced)))
     }
 
-    /// Returns the loss if waiting calls have to report it, and otherwise warns of it, once for the
-    /// segment. Checks once a notice, and at each call that has to report a known loss (I2).
+    /// Returns the loss of the name if waiting calls have to report it, and otherwise warns of it,
+    /// once for the segment. The call checks the name once a notice. If it has to report a known
+    /// loss, it checks each time (I2).
     pub(crate) fn told(&self, fd: BorrowedFd<'_>) -> Option<NameLost> {
         let (was_lost, required) = (self.is_lost.load(Relaxed), self.is_required.load(Relaxed));
         if was_lost && !required || !was_lost && !self.is_look_due() {

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: a segment is refused as one of another boot only if both boot numbers are known and
-//!   differ. Where one is missing, a file on tmpfs or a held lock proves that the segment is of
-//!   this boot, because neither outlives a boot.
+//!   differ. If one of the numbers is missing, a file on tmpfs or a held lock proves that the
+//!   segment is of this boot, because neither outlives a boot.
 
 use std::os::fd::AsFd as _;
 
@@ -12,7 +12,7 @@ use crate::file::descriptor::{self, File, Medium};
 use crate::layout::{Checked, HEAD, Head, MAX_PARTICIPANTS};
 use crate::system::{lock, machine};
 
-/// Copies the head, once, and checks the copy.
+/// Copies the head once, and checks the copy, which no other process can change.
 pub fn read_head(file: &File) -> Result<Checked, Problem> {
     let bytes = file.read(0, HEAD as usize)?;
     let found = bytes.len() as u64;

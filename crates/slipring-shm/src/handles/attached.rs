@@ -16,8 +16,8 @@ use crate::contents::{Contents, Handles};
 use crate::errors::{Problem, SegmentError};
 use crate::layout::Checked;
 
-/// A mapped segment. This process is a participant until the value and everything that was made of
-/// it are dropped.
+/// A mapped segment. This process is a participant until the value, and all handles made from it,
+/// are dropped.
 ///
 /// The segment's contents decide which handles the calls return ([`Handles`]).
 ///
@@ -37,9 +37,9 @@ impl<C: Contents> Attached<C> {
 }
 
 impl<H: Handles> Attached<H> {
-    /// Sets the strategy by which handles wait that this process makes from now on. Stages wait for
-    /// events, and the producer waits for room. Without this call, the strategy is
-    /// [`Wait::ADAPTIVE`]. The other processes choose for themselves.
+    /// Sets the waiting strategy of the handles that this process makes from now on. Stages wait
+    /// for events, and the producer waits for room. Without this call, the strategy is
+    /// [`Wait::ADAPTIVE`]. Each process chooses its own strategy.
     ///
     /// ```
     /// use slipring::Wait;
@@ -55,16 +55,16 @@ impl<H: Handles> Attached<H> {
     /// ```
     ///
     /// # Errors
-    /// There is no memory for the strategy's state.
+    /// Fails if there is no memory for the strategy's state.
     pub fn wait(mut self, wait: Wait) -> Result<Attached<H>, SegmentError> {
         self.places.wait(wait)?;
         Ok(self)
     }
 
-    /// Makes waiting calls return [`WaitError::NameLost`](slipring::WaitError::NameLost) once the
-    /// segment's name no longer leads to the file, within a notice. Otherwise the first such call
-    /// gives a warning ([`slipring::on_warning`]), and waits on. This holds for all handles that
-    /// this value makes or has made.
+    /// Makes waiting calls return [`WaitError::NameLost`](slipring::WaitError::NameLost) within a
+    /// notice after the segment's name no longer leads to the file. Without this call, the first
+    /// waiting call that finds the loss gives a warning ([`slipring::on_warning`]), and continues
+    /// to wait. The setting holds for all handles that this value makes or has made.
     ///
     /// ```
     /// use slipring::WaitError;
@@ -80,14 +80,14 @@ impl<H: Handles> Attached<H> {
     /// ```
     ///
     /// # Cost
-    /// None beyond the cost of the warning, which is one system call each notice while a call
-    /// waits.
+    /// The setting adds no cost to that of the warning, which is one system call each notice while
+    /// a call waits.
     pub fn require_name(self) -> Attached<H> {
         self.places.require_name();
         self
     }
 
-    /// Checks the head of the segment that is attached.
+    /// Applies `check` to the head of the attached segment.
     pub(crate) fn check(
         &self,
         check: fn(&Checked) -> Result<(), Problem>,
@@ -109,7 +109,7 @@ impl<H: Handles> Attached<H> {
         self.places.failed(problem)
     }
 
-    /// Returns positions and counts of all parties, of all processes.
+    /// Returns the positions and counts of all parties, whichever process runs them.
     ///
     /// Example: the [first page](crate).
     pub fn report(&self) -> Option<Report> {
@@ -123,8 +123,8 @@ impl<H: Handles> Attached<H> {
         self.participation().number()
     }
 
-    /// Returns the segment's random number, which no other segment has. All participants see the
-    /// same.
+    /// Returns the segment's random number, which no other segment has. All participants get the
+    /// same number.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -148,12 +148,12 @@ impl<H: Handles> Attached<H> {
 
     /// Returns whether the segment's name has ceased to lead to the file that this process is
     /// attached to, because a program other than `slipring rm` removed it, renamed it, or made
-    /// another file of that name. The attached processes then go on, and programs that open the
-    /// name find another file or none. A memfd has no name, so the result is `false`.
+    /// another file of that name. The attached processes then continue to work, and programs that
+    /// open the name find another file or none. A memfd has no name, so the result is `false`.
     ///
-    /// Waiting calls check by themselves: see [`require_name`](Attached::require_name). A folder
-    /// that was renamed and made again is not noticed, because another root of this process would
-    /// look the same.
+    /// Waiting calls check by themselves: see [`require_name`](Attached::require_name). The call
+    /// does not notice that the folder was renamed and made again, because this would look as if
+    /// the process had changed its root.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -168,10 +168,10 @@ impl<H: Handles> Attached<H> {
     /// ```
     ///
     /// # Cost
-    /// One system call while the name leads to the file.
+    /// The call takes one system call while the name leads to the file.
     ///
     /// # Errors
-    /// The system does not tell where the name leads.
+    /// Fails if the system does not report where the name leads.
     pub fn has_lost_name(&self) -> Result<bool, SegmentError> {
         self.places.has_lost_name()
     }
@@ -200,7 +200,7 @@ impl<H: Handles> Attached<H> {
     /// ```
     ///
     /// # Errors
-    /// The kernel refuses to probe the lock.
+    /// Fails if the kernel refuses to probe the lock.
     pub fn liveness(&self, number: u32) -> Result<Liveness, SegmentError> {
         self.places.liveness(number)
     }

@@ -1,7 +1,8 @@
 //! The place of the process that waits for a promise, and the value that this process is lent.
 //!
 //! Invariants
-//! - I1: the value is taken once the stage has released the first position, and not before.
+//! - I1: the value counts as taken once the waiting stage has released the first position, and not
+//!   before.
 //! - I2: the value takes precedence over the end of the request's ring: a call that has found this
 //!   end checks for the value once more.
 
@@ -16,10 +17,10 @@ use crate::contents::{Contents, Event, Reader};
 use crate::errors::PromiseError;
 use crate::handles::attached::Attached;
 
-/// The place of the process that waits for the value.
+/// The place of the process that waits for the value of a promise.
 ///
-/// Dropping it leaves the place to another process, which gets the value if this process has not
-/// released it.
+/// Dropping the handle leaves its place to another process, which gets the value if this process
+/// has not released it.
 ///
 /// Example: [`PromiseSegment`](crate::PromiseSegment).
 pub struct Awaited<T> {
@@ -28,7 +29,7 @@ pub struct Awaited<T> {
     first: u64,
     /// Longest wait of a call without a deadline of its own.
     timeout: Option<Duration>,
-    /// Request that the value answers; `None` if the waits do not end with a ring of requests.
+    /// Request that the value answers, or `None` if no end of a ring of requests ends the waits.
     request: Option<SegmentRequest>,
 }
 
@@ -37,13 +38,13 @@ impl<T: Event> Awaited<T> {
         Awaited { reader, first, timeout, request: None }
     }
 
-    /// Makes the waits also end with the ring through which the value was asked for. The value
-    /// answers the request at position `seq` of the ring of `ring`. A wait then also ends with
+    /// Makes a wait also end when the request that the value answers can no longer be served. The
+    /// request is at position `seq` of the ring of `ring`. A wait then ends with
     /// [`PromiseError::Request`] if
     ///
-    /// - that ring fails, or is halted;
-    /// - it is closed, and every stage has released the request;
-    /// - a process that holds the request up has died, and its place is declared to report deaths
+    /// - that ring fails or is halted;
+    /// - that ring is closed, and every stage has released the request;
+    /// - a process that holds up the request has died, and its place is declared to report deaths
     ///   ([`OnDeath::Tell`](crate::OnDeath::Tell)). If the place is declared to wait for a
     ///   successor, the death does not end the wait.
     ///
@@ -71,7 +72,7 @@ impl<T: Event> Awaited<T> {
     /// # Cost
     /// The value keeps this process attached to the ring, as a handle does. A waiting thread wakes
     /// once each notice of the ring's segment, to check the ring and the locks of the processes
-    /// that hold the request up.
+    /// that hold up the request.
     pub fn of_request<C: Contents>(self, ring: &Attached<C>, seq: u64) -> Awaited<T> {
         Awaited { request: ring.places.request(seq).or(self.request), ..self }
     }
@@ -113,14 +114,15 @@ impl<T: Event> Awaited<T> {
     /// Example: [`PromiseSegment`](crate::PromiseSegment).
     ///
     /// # Errors
-    /// [`PromiseError::Broken`]; [`PromiseError::Taken`]; [`PromiseError::PeerDead`] and
-    /// [`PromiseError::Ended`], as declared; [`PromiseError::TimedOut`] with a strategy that has a
-    /// timeout; [`PromiseError::Request`], if the handle has a request
+    /// The call fails with [`PromiseError::Broken`] or [`PromiseError::Taken`]. If the promise is
+    /// so declared, the death of its owner makes it fail with [`PromiseError::PeerDead`] or
+    /// [`PromiseError::Ended`]. With a strategy that has a timeout, it may fail with
+    /// [`PromiseError::TimedOut`], and with [`PromiseError::Request`] if the handle has a request
     /// ([`of_request`](Awaited::of_request)).
     ///
     /// # Cost
-    /// A few loads and a store if the value is there. A waiting call also probes the owner's lock
-    /// once a notice.
+    /// If the value is there, the call takes a few loads and a store. A waiting call also probes
+    /// the owner's lock once a notice.
     pub fn wait(&mut self) -> Result<Promised<'_, T>, PromiseError> {
         self.lend(|waiter| waiter.wait_by(None))
     }
@@ -143,8 +145,8 @@ impl<T: Event> Awaited<T> {
     /// ```
     ///
     /// # Errors
-    /// As for [`wait`](Awaited::wait), and [`PromiseError::TimedOut`] at the end of the time. A
-    /// time beyond the clock's range never ends.
+    /// The call fails as [`wait`](Awaited::wait) does, and with [`PromiseError::TimedOut`] when the
+    /// time has passed. A time beyond the clock's range never ends.
     ///
     /// # Cost
     /// As for [`wait`](Awaited::wait).
@@ -169,16 +171,16 @@ impl<T: Event> Awaited<T> {
     }
 
     /// Lends the value, or returns `None` if it is not there yet. Never waits. A call that finds no
-    /// value checks once a notice whether the owner has died, or a process that holds the request
-    /// up.
+    /// value checks once a notice whether the owner has died, or a process that holds up the
+    /// request.
     ///
     /// Example: [`Awaited::wait_for`].
     ///
     /// # Errors
-    /// As for [`wait`](Awaited::wait), without a timeout.
+    /// The call fails as [`wait`](Awaited::wait) does, but never with [`PromiseError::TimedOut`].
     ///
     /// # Cost
-    /// A few loads, and a store if the value is there.
+    /// The call takes a few loads, and a store if the value is there.
     pub fn try_take(&mut self) -> Result<Option<Promised<'_, T>>, PromiseError> {
         let is_taken = self.reader.next_seq() != self.first;
         let ended = self.request.as_mut().and_then(SegmentRequest::poll);
@@ -190,7 +192,7 @@ impl<T: Event> Awaited<T> {
         self.lend(|_| found).map(Some)
     }
 
-    /// Waits by `wait`, and lends the value.
+    /// Calls `wait`, which waits for the value, and then lends the value.
     fn lend(
         &mut self,
         wait: impl FnOnce(&mut Self) -> Result<(), PromiseError>,
@@ -226,8 +228,8 @@ type Lent<'a, T> = Batch<'a, T, Reading, Seated, InSegment<Interleaved>>;
 /// The value of a promise, lent where it lies. It dereferences to the value.
 ///
 /// [`release`](Promised::release) or [`take`](Promised::take) ends the promise. A value that is
-/// dropped without either comes again, to this handle or to the next process that waits. So if
-/// processes act on the value before they release it, they act at least once, whenever one is
+/// dropped without either call comes again, to this handle or to the next process that waits. So
+/// processes that act on the value before they release it act at least once, even if one of them is
 /// killed.
 ///
 /// Example: [`PromiseSegment`](crate::PromiseSegment).
@@ -262,7 +264,7 @@ impl<T: Event> Promised<'_, T> {
     /// Example: [`PromiseSegment`](crate::PromiseSegment).
     ///
     /// # Cost
-    /// A few stores.
+    /// The call makes a few stores.
     pub fn release(self) {
         step!("promise-releasing");
         self.batch.release();
@@ -275,10 +277,10 @@ impl<T: Event> Promised<'_, T> {
     /// Example: [`open_memfd`](crate::PromiseSegment::open_memfd).
     ///
     /// # Cost
-    /// A copy of the value, and a few stores.
+    /// The call copies the value and makes a few stores.
     ///
     /// # Panics
-    /// Never, because any bytes are a valid value.
+    /// The call never panics, because any bytes are a valid value.
     pub fn take(self) -> T {
         let value = T::read_from_bytes(self.as_bytes()).expect("the size is the type's own");
         self.release();

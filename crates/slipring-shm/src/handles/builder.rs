@@ -1,4 +1,4 @@
-//! A segment as its creator declares it, until its file is made.
+//! The builder of a segment, which declares a segment before its file is made.
 //!
 //! Invariants
 //! - I1: nothing is made before [`Builder::build`], which makes the segment whole, or not at all
@@ -57,7 +57,7 @@ impl<C: Contents> Segment<C> {
     }
 }
 
-/// A segment that is declared and not made yet.
+/// A segment that is declared but not made yet.
 ///
 /// Example: the [first page](crate).
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub struct Builder<C> {
     notice: Duration,
     overcommit: bool,
     declaration: NewSegment,
-    /// The stages; `None` if the segment has no ring.
+    /// The stages and producers, or `None` if the segment has no ring.
     graph: Option<DeclaredGraph>,
     event: PhantomData<fn() -> C>,
 }
@@ -114,7 +114,7 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets the number of processes that can be attached at once: 1 to 1,024, 64 unless stated.
+    /// Sets the number of processes that can be attached at once: 1 to 1,024, and 64 by default.
     /// Each place takes 128 bytes, and a check for dead processes takes longer with more places.
     ///
     /// Example: the [first page](crate).
@@ -123,9 +123,11 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets the *notice*: a waiting participant checks for dead processes at least this often. The
-    /// time is 1 ms to 1 s, in whole milliseconds, and 20 ms unless stated. It also holds for a
-    /// loop of calls that do not wait, to within a tick of the kernel's coarse clock (1 to 10 ms).
+    /// Sets the *notice*, the longest time between two checks for dead processes by a waiting
+    /// participant: 1 ms to 1 s, in whole milliseconds, and 20 ms by default.
+    ///
+    /// A loop of calls that do not wait checks as well, but reads a coarse clock of the kernel
+    /// (ticks of 1 to 10 ms), and not at every call. So its checks may come up to two ticks later.
     /// When a tight loop begins to pause between its calls, one check may come up to 15 calls
     /// later.
     ///
@@ -136,8 +138,8 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Adds a required stage that reads each event, behind the producer unless
-    /// [`after`](Builder::after) places it behind other stages. No slot is overwritten that the
-    /// stage has not released, whether a process runs the stage or not.
+    /// [`after`](Builder::after) places it behind other stages. A slot is not overwritten before
+    /// the stage has released it, whether a process runs the stage or not.
     ///
     /// Example: the [first page](crate).
     pub fn reader(mut self, name: impl Into<String>) -> Builder<C> {
@@ -159,8 +161,8 @@ impl<C: Contents> Builder<C> {
     ///
     /// Each worker is a handle of its own, in any process
     /// ([`Attached::pool_reader`](crate::Attached::pool_reader)), and workers come and go. The
-    /// stages behind the pool see the events in order. No slot is overwritten whose event no worker
-    /// has released, whether the pool has workers or not.
+    /// stages behind the pool see the events in order. A slot is not overwritten before a worker
+    /// has released its event, whether the pool has workers or not.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -235,7 +237,8 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Puts the stage declared last behind the stages with these names, which are declared earlier.
+    /// Puts the stage declared last behind the stages with these names, which must have been
+    /// declared before it.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -260,9 +263,9 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets how the parties that wait for the stage declared last react when its process dies; they
-    /// wait on unless stated. A tap cannot have such an effect, because no party waits for its dead
-    /// readers. [`OnDeath::Close`] is for producers only.
+    /// Sets how the parties that wait for the stage declared last react when its process dies. By
+    /// default, they continue to wait. A tap takes no such setting, because no party waits for its
+    /// dead readers. [`OnDeath::Close`] is for producers only.
     ///
     /// Example: [`OnDeath`].
     pub fn on_death(mut self, on_death: OnDeath) -> Builder<C> {
@@ -270,7 +273,7 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets the number of producers that the ring has room for: 1 to 64, 1 unless stated. With
+    /// Sets the number of producers that the ring has room for: 1 to 64, and 1 by default. With
     /// several producers, each process that produces takes a place of its own
     /// ([`Attached::shared_producer`](crate::Attached::shared_producer)), and a publication costs
     /// one compare-and-swap more.
@@ -299,11 +302,11 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets how waiting stages react when the producer's process dies; by default, they wait for
+    /// Sets how waiting stages react when the producer's process dies. By default, they wait for
     /// the next producer.
     ///
     /// If there are several producers, only the death of the last living one counts: while another
-    /// producer lives, the stream goes on behind the claims of the dead one.
+    /// producer lives, the stream continues behind the claims of the dead one.
     ///
     /// With [`OnDeath::Close`], the death of the last producer ends the stream as its leaving does:
     /// a waiting stage finds the death within a notice and closes the ring, and all stages handle
@@ -317,7 +320,8 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Sets the schema, which describes the events to programs in other languages, in any form that
-    /// they agree on (a NumPy descr, say). It has up to 53,248 bytes, and is empty unless stated.
+    /// the programs agree on (a NumPy descr, say). It has up to 53,248 bytes, and is empty by
+    /// default.
     ///
     /// Example: [`Blocks`].
     pub fn schema(mut self, schema: impl Into<Vec<u8>>) -> Builder<C> {
@@ -331,7 +335,7 @@ impl<C: Contents> Builder<C> {
         (self.declaration.type_name, self.declaration.type_version) = (name, version);
     }
 
-    /// Sets the position of the first event; 0 unless stated.
+    /// Sets the position of the first event, which is 0 by default.
     ///
     /// Example: the [first page](crate).
     pub fn first_seq(mut self, seq: u64) -> Builder<C> {
@@ -339,13 +343,14 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Lets the segment take more memory than is available. Without this call, such a build fails
-    /// with [`Problem::MemoryShortage`] before it allocates anything. A segment on ext4 takes room
-    /// on the disk, and is not compared with the memory.
+    /// Lets the segment take more memory than is available. Without this call,
+    /// [`build`](Builder::build) then fails with [`Problem::MemoryShortage`] before it allocates
+    /// anything. A segment on ext4 takes room on the disk, so its size is not compared with the
+    /// memory.
     ///
-    /// If the memory is missing, the system swaps, or ends programs: this one or others. Use the
-    /// call where you know of memory that the system does not count: memory that becomes free soon,
-    /// or swap that may be used.
+    /// If the memory runs out, the system swaps, or ends this or other programs. Use the call if
+    /// you know of memory that the system does not count as available: memory that becomes free
+    /// soon, or swap that may be used.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -379,19 +384,20 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Makes the segment, whole or not at all. No process can remove it before this process has
-    /// attached or dropped the result.
+    /// Makes the segment, whole or not at all. No process can remove the segment before this
+    /// process has attached to it or dropped the result.
     ///
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// A [`Problem`] of the name or of a number; [`Problem::Exists`], [`Problem::NoSpace`],
-    /// [`Problem::MemoryShortage`] or [`Problem::FileSizeLimit`]; or a refused file system.
+    /// The call fails with a [`Problem`] of the name or of a number, with [`Problem::Exists`],
+    /// [`Problem::NoSpace`], [`Problem::MemoryShortage`] or [`Problem::FileSizeLimit`], or because
+    /// the file system is refused.
     ///
     /// # Cost
-    /// All bytes are allocated and zeroed by the kernel. Before that, the call compares a segment
-    /// of 16 MiB or more with the available memory ([`MemoryShortage`](slipring::MemoryShortage)),
-    /// which takes a tenth of a millisecond.
+    /// The kernel allocates and zeroes all bytes. Before that, the call compares a segment of 16
+    /// MiB or more with the available memory ([`MemoryShortage`](slipring::MemoryShortage)), which
+    /// takes a tenth of a millisecond.
     pub fn build(self) -> Result<Segment<C>, SegmentError> {
         let location = self.location?;
         let mut declaration = self.declaration;
@@ -406,7 +412,8 @@ impl<C: Contents> Builder<C> {
     }
 }
 
-/// Adds the counts, the stage table and the first words of a graph's ring to a declaration.
+/// Adds to a declaration what its graph decides: counts, the stage table, and the ring's first
+/// words.
 fn declare<C: Contents>(
     graph: &DeclaredGraph,
     declaration: &mut NewSegment,
@@ -417,7 +424,7 @@ fn declare<C: Contents>(
     }
     let ring = graph.declaration(shape.capacity, declaration.first)?;
     if let Some(problem) = graph.wrong_key(shape.event_size) {
-        // A problem of the size itself is reported before one of the graph.
+        // A wrong size or capacity is reported before a wrong key.
         shape.areas()?;
         return Err(problem);
     }

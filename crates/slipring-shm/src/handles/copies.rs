@@ -4,10 +4,10 @@
 //! - I1: the ring's events are `AtomicBytes`, so each access of this process to an event is a
 //!   relaxed atomic one, and no `&E` into the mapping exists. So an `Attached<Copies<E>>` needs no
 //!   promise.
-//! - I2: words that other processes can store decide what a call returns, and how long a call
-//!   without a deadline waits, and nothing else: no address, no allocation, and no number of steps
-//!   beyond the bound that the ring's size sets. The head, which has the sizes, is copied and
-//!   checked once, before the mapping.
+//! - I2: words that other processes can store decide only what a call returns, and how long a call
+//!   without a deadline waits. They decide no address and no allocation, and the ring's size bounds
+//!   the number of steps. The head, which states the sizes, is copied and checked once, before the
+//!   segment is mapped.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::contents::{Divisible, Event, Handles, sealed};
 use crate::errors::Problem;
 use crate::handles::attached::Attached;
 
-/// Copies of the events of type `E`: an `Attached<Copies<E>>` has handles that copy events in and
-/// out and lend none, so other processes need not be trusted. The copying handles work together
-/// with handles of other processes that lend events.
+/// Marker of handles that copy events of type `E`. The handles of an `Attached<Copies<E>>` copy
+/// events in and out and lend none, so other processes need not be trusted. In other processes,
+/// handles of the same ring may lend events.
 ///
-/// [`Segment::attach_copies`](crate::Segment::attach_copies) makes it.
+/// [`Segment::attach_copies`](crate::Segment::attach_copies) makes such an `Attached`.
 ///
 /// ```
 /// use slipring::{StartAt, Wait};
@@ -57,7 +57,7 @@ use crate::handles::attached::Attached;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A worker of a pool that leaves in the middle of its events leaves these to the others:
+/// A worker of a pool that leaves in the middle of its events leaves the rest to other workers:
 ///
 /// ```
 /// use slipring_shm::Segment;

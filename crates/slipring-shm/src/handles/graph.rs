@@ -1,9 +1,9 @@
-//! The graph of a segment, as its creator declares it by names.
+//! The graph of a segment, as its creator declares it: stages refer to each other by name.
 //!
 //! Invariants
-//! - I1: a declaration lists the stages that a stage follows in the order of the stages, each once.
-//!   The stage table holds the same stages as a set of bits, so it reads back as an equal
-//!   declaration (I1 of `stages`).
+//! - I1: for each stage, a declaration lists the stages that it follows, each once and in the order
+//!   of declaration. The stage table holds them as a set of bits, so the table reads back as an
+//!   equal declaration (I1 of `stages`).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -27,17 +27,18 @@ struct DeclaredStage {
     key: Option<Range<usize>>,
 }
 
-/// The stages that a builder was given so far.
+/// The stages and producers that were declared to a builder so far.
 #[derive(Debug, Clone)]
 pub(crate) struct DeclaredGraph {
     stages: Vec<DeclaredStage>,
     producers: u32,
     producer_on_death: OnDeath,
-    /// First call that had no stage to apply to.
+    /// First call that applies to the stage declared last, but came before any stage.
     misplaced: Option<&'static str>,
 }
 
-/// Returns whether a stage record, whose words for a key have 32 bits, can hold the place of a key.
+/// Returns whether a stage record can hold the offset and length of a key, for which it has 32 bits
+/// each.
 fn fits_record(key: &Range<usize>) -> bool {
     u32::try_from(key.start).is_ok() && u32::try_from(key.len()).is_ok()
 }
@@ -63,8 +64,8 @@ impl DeclaredGraph {
         });
     }
 
-    /// Adds a stage of `shards` shards, whose keys are the bytes `key` of each event. `key` is
-    /// `None` if the user has given a key that is no part of the event.
+    /// Adds a stage of `shards` shards, whose key is the range `key` of each event's bytes. `key`
+    /// is `None` if the user has given a key that is no part of the event.
     pub(crate) fn add_shards(
         &mut self,
         name: String,
@@ -79,7 +80,7 @@ impl DeclaredGraph {
         }
     }
 
-    /// Adds a stage of `shards` shards, whose keys are the bytes of the range `key` of each block.
+    /// Adds a stage of `shards` shards, whose key is the range `key` of each block's bytes.
     /// [`DeclaredGraph::wrong_key`] checks later that the range lies in a block.
     pub(crate) fn add_keyed(
         &mut self,
@@ -96,7 +97,7 @@ impl DeclaredGraph {
     }
 
     /// Returns the problem of the first key that is empty, does not lie in a block of `size` bytes,
-    /// or has a place that a stage record cannot hold.
+    /// or has an offset or length that a stage record cannot hold.
     pub(crate) fn wrong_key(&self, size: u64) -> Option<Problem> {
         let is_wrong =
             |key: &Range<usize>| key.is_empty() || key.end as u64 > size || !fits_record(key);
@@ -128,7 +129,7 @@ impl DeclaredGraph {
         self.producer_on_death = on_death;
     }
 
-    /// Resolves the names, and returns the declaration for a ring.
+    /// Checks the stages, resolves their names, and returns the declaration for a ring.
     pub(crate) fn declaration(&self, capacity: u64, start: u64) -> Result<Declaration, Problem> {
         if let Some(call) = self.misplaced {
             return Err(Problem::Misplaced { call });
@@ -171,7 +172,7 @@ impl DeclaredGraph {
                 let unknown = || Problem::Follows { stage: name.clone(), unknown: other.clone() };
                 known.ok_or_else(unknown)
             };
-            // The names become a set of stages (I1).
+            // The names become a set of indices, sorted and without duplicates (I1).
             let after: Result<BTreeSet<usize>, _> = stage.after.iter().map(index).collect();
             Ok(StageDeclaration {
                 name: name.clone(),

@@ -1,5 +1,5 @@
-//! The values that users hold: a segment as declared, made or opened; an attached process and its
-//! handles; and promises between processes.
+//! The values that users hold: a segment that is declared, made or opened; an attached process and
+//! its handles; and promises between processes.
 //!
 //! Invariants
 //! - I1: a handle is made only by a call that took the handle's seat (I1 of `places`).

@@ -7,8 +7,8 @@
 //! ring.
 //!
 //! Invariants
-//! - I1: the only position that a promise publishes is the first one. [`Promise::fulfil`] consumes
-//!   the handle; a handle is made only while the first position is unpublished.
+//! - I1: a promise publishes its first position, and no other: [`Promise::fulfil`] consumes the
+//!   handle, and a handle is made only while the first position is unpublished.
 //! - I2: only a published first position fulfils a promise. A ring that is closed at its first
 //!   position is a broken promise.
 
@@ -29,12 +29,12 @@ use crate::handles::builder::Builder;
 use crate::handles::segment::Segment;
 use crate::layout::Checked;
 
-/// Name of the waiting stage, in `slipring ls` and in the segment.
+/// Name of the waiting stage, as the segment stores it and `slipring ls` shows it.
 const WAITER: &str = "waiter";
-/// Number of processes that can be attached at once, unless stated.
+/// Default number of processes that can be attached at once.
 const PARTICIPANTS: u32 = 8;
 
-/// The shared memory of one promise, which is made or opened and not mapped yet.
+/// The shared memory of one promise, which is made or opened but not mapped yet.
 ///
 /// A promise hands one value of plain data from one process to another, once. Either process may be
 /// killed at any moment, and another process can take its place.
@@ -115,12 +115,13 @@ impl<T: Event> PromiseSegment<T> {
         PromiseBuilder::new(Segment::create_memfd(label))
     }
 
-    /// Opens the promise with that name, and checks file, header, type and shape. Maps nothing.
+    /// Opens the promise with that name, and checks its file, header, type and shape. Maps nothing.
     ///
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// As for [`Segment::open`]; [`Problem::NotPromise`], if the segment holds another ring.
+    /// The call fails as [`Segment::open`] does, and with [`Problem::NotPromise`] if the segment
+    /// holds a ring that is no promise.
     pub fn open(name: impl AsRef<OsStr>) -> Result<PromiseSegment<T>, SegmentError> {
         PromiseSegment::checked(Segment::open(name)?)
     }
@@ -161,8 +162,8 @@ impl<T: Event> PromiseSegment<T> {
         Ok(PromiseSegment { segment, wait: Wait::Blocking })
     }
 
-    /// Sets the waiting strategy of the handles that are made from now on: [`Wait::Blocking`]
-    /// unless stated. Other processes choose for themselves.
+    /// Sets the waiting strategy of the handles that this process makes from now on. By default, it
+    /// is [`Wait::Blocking`]. Each process chooses its own strategy.
     ///
     /// ```
     /// use slipring::Wait;
@@ -178,29 +179,30 @@ impl<T: Event> PromiseSegment<T> {
         PromiseSegment { wait, ..self }
     }
 
-    /// Returns the descriptor of a memfd, to pass it on, or `None` for a promise with a name.
+    /// Returns the descriptor of a memfd, which can be passed to other processes, or `None` for a
+    /// promise with a name.
     ///
     /// Example: [`PromiseSegment::open_memfd`].
     pub fn memfd(&self) -> Option<impl AsFd> {
         self.segment.memfd()
     }
 
-    /// Attaches, and takes the place of the process that owes the value. If an earlier owner was
-    /// killed or panicked, this handle takes over, and the value that the owner may have
+    /// Attaches, and takes the place of the process that has to fulfil the promise. If an earlier
+    /// owner was killed or panicked, this handle takes over, and the value that the owner may have
     /// half-written is never seen.
     ///
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// [`Problem::Taken`], if a living process owns the promise; [`Problem::Fulfilled`];
-    /// [`Problem::Broken`]; [`Problem::Over`], if the ring has failed; and as for
-    /// [`Segment::attach`].
+    /// The call fails as [`Segment::attach`] does, with [`Problem::Taken`] if a living process owns
+    /// the promise, with [`Problem::Fulfilled`] or [`Problem::Broken`] if the promise is fulfilled
+    /// or broken, and with [`Problem::Over`] if its ring has failed.
     ///
     /// # Cost
-    /// As for [`Segment::attach`], and a few system calls.
+    /// The call costs as much as [`Segment::attach`], and a few system calls more.
     ///
     /// # Safety
-    /// As for [`Segment::attach`], for as long as the handle lives.
+    /// The caller makes the promise of [`Segment::attach`], for as long as the handle lives.
     pub unsafe fn promise(&self) -> Result<Promise<T>, SegmentError> {
         // SAFETY: the caller's promise.
         let attached = unsafe { self.attach()? };
@@ -216,7 +218,8 @@ impl<T: Event> PromiseSegment<T> {
             other => other?,
         };
         step!("promise-owned");
-        // An earlier owner may have died between its publication and the close.
+        // An earlier owner may have died after it published the value and before it closed the
+        // ring.
         let fulfilled = match tx.try_claim() {
             Ok(slot) => slot.seq() != attached.first_seq(),
             Err(ClaimError::Gated { .. }) => true,
@@ -235,7 +238,8 @@ impl<T: Event> PromiseSegment<T> {
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// [`Problem::Taken`], if a living process waits; and as for [`Segment::attach`].
+    /// The call fails with [`Problem::Taken`] if a living process has the waiter's place, and as
+    /// [`Segment::attach`] does.
     ///
     /// # Cost
     /// As for [`PromiseSegment::promise`].
@@ -255,13 +259,13 @@ impl<T: Event> PromiseSegment<T> {
     unsafe fn attach(&self) -> Result<Attached<T>, SegmentError> {
         // SAFETY: the caller's promise.
         let attached = unsafe { self.segment.attach()? };
-        // The name may lead to another segment by now.
+        // The name may have come to lead to another segment since the promise was opened.
         attached.check(shape)?;
         attached.wait(self.wait.clone())
     }
 }
 
-/// Compares a segment with the shape of a promise. The error names the property that the segment
+/// Checks that a segment has the shape of a promise. The error names the property that the segment
 /// lacks.
 fn shape(checked: &Checked) -> Result<(), Problem> {
     let lacks = |expected| Err(Problem::NotPromise { expected });
@@ -284,7 +288,7 @@ impl<T> fmt::Debug for PromiseSegment<T> {
     }
 }
 
-/// A promise between processes that is declared and not made yet.
+/// A promise between processes that is declared but not made yet.
 ///
 /// Example: [`PromiseSegment`].
 #[derive(Debug)]
@@ -296,12 +300,12 @@ impl<T: Event> PromiseBuilder<T> {
         PromiseBuilder(builder.capacity(1).reader(WAITER).participants(PARTICIPANTS))
     }
 
-    /// Sets how a waiter reacts when the process that owns the promise dies. Unless stated, it
-    /// waits for a successor. It can also get an error for this call
-    /// ([`PeerDead`](crate::PromiseError::PeerDead)), or the promise can fail for good
-    /// ([`Ended`](crate::PromiseError::Ended)).
+    /// Sets how a waiter reacts when the process that owns the promise dies. By default, the waiter
+    /// waits for the owner's successor. With [`OnDeath::Tell`], its call returns an error
+    /// ([`PeerDead`](crate::PromiseError::PeerDead)). With [`OnDeath::Fail`], the promise fails for
+    /// good ([`Ended`](crate::PromiseError::Ended)).
     ///
-    /// A promise that fails with its owner may also fail if the owner dies right after it has
+    /// With [`OnDeath::Fail`], the promise may also fail if the owner dies right after it has
     /// fulfilled the promise, while the waiter checks for deaths.
     ///
     /// ```
@@ -315,16 +319,16 @@ impl<T: Event> PromiseBuilder<T> {
         PromiseBuilder(self.0.producer_on_death(on_death))
     }
 
-    /// Sets the longest time between two checks in which a waiter finds out whether the owner has
-    /// died: 1 ms to 1 s, 20 ms unless stated.
+    /// Sets the longest time between two checks by a waiter whether the owner has died: 1 ms to 1
+    /// s, and 20 ms by default.
     ///
     /// Example: [`PromiseBuilder::participants`].
     pub fn notice(self, time: Duration) -> PromiseBuilder<T> {
         PromiseBuilder(self.0.notice(time))
     }
 
-    /// Sets the number of processes that can be attached at once: 1 to 1,024, 8 unless stated. Dead
-    /// processes count until their places are needed.
+    /// Sets the number of processes that can be attached at once: 1 to 1,024, and 8 by default. The
+    /// place of a dead process is recovered when another process needs it.
     ///
     /// ```
     /// use slipring_shm::PromiseSegment;
@@ -341,7 +345,7 @@ impl<T: Event> PromiseBuilder<T> {
     }
 
     /// Lets the segment of a large value take more memory than is available, as
-    /// [`Builder::allow_overcommit`] says.
+    /// [`Builder::allow_overcommit`] does.
     ///
     /// ```
     /// use slipring_shm::PromiseSegment;
@@ -361,16 +365,16 @@ impl<T: Event> PromiseBuilder<T> {
     /// As for [`Builder::build`].
     ///
     /// # Cost
-    /// The kernel allocates and zeroes a file of some 80 KiB and the value.
+    /// The kernel allocates and zeroes a file of about 80 KiB plus the size of the value.
     pub fn build(self) -> Result<PromiseSegment<T>, SegmentError> {
         Ok(PromiseSegment { segment: self.0.build()?, wait: Wait::Blocking })
     }
 }
 
-/// The place of the process that owes the value.
+/// The place of the process that has to fulfil a promise.
 ///
-/// Dropping it breaks the promise. If a panic drops it, or its process is killed, the promise is
-/// left to a successor.
+/// Dropping the handle breaks the promise. If a panic drops it, or its process is killed, the
+/// promise is left to a successor.
 ///
 /// Example: [`PromiseSegment`].
 #[must_use = "a promise that is dropped is broken"]
@@ -385,11 +389,11 @@ impl<T: Event> Promise<T> {
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// The ring of the promise has failed, or is damaged.
+    /// Fails if the ring of the promise has failed, or is damaged.
     ///
     /// # Cost
-    /// A copy of the value, and the publication and the close of a ring; a system call if the
-    /// waiter sleeps. The call never waits.
+    /// The call copies the value, publishes it, and closes the ring. It makes a system call if the
+    /// waiter sleeps, and never waits.
     pub fn fulfil(self, value: T) -> Result<(), WaitError> {
         self.fulfil_with(|slot| *slot = value)
     }
@@ -413,7 +417,7 @@ impl<T: Event> Promise<T> {
     /// As for [`fulfil`](Promise::fulfil).
     ///
     /// # Cost
-    /// As for [`fulfil`](Promise::fulfil), without the copy.
+    /// The call costs as much as [`fulfil`](Promise::fulfil), without the copy.
     pub fn fulfil_with(mut self, fill: impl FnOnce(&mut T)) -> Result<(), WaitError> {
         step!("fulfilling");
         self.tx.publish(|slot| {

@@ -1,9 +1,9 @@
-//! A segment for users: made or opened, and then attached to.
+//! The segment as users see it: they make or open it, and then attach to it.
 //!
 //! Invariants
-//! - I1: an [`OpenedFile`] is a file whose head was checked for the segment's contents. The file of
-//!   a creator holds byte 0 shared, until the creator has attached or until the process that made
-//!   the value drops it.
+//! - I1: an [`OpenedFile`] is a file whose head was checked for the segment's contents. For a
+//!   creator, the value holds byte 0 shared until the creator has attached, or has dropped the
+//!   value.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -27,10 +27,10 @@ use crate::system::fork::OwnerProcess;
 use crate::system::lock::{self, GUARD};
 use crate::system::machine;
 
-/// Number of times that attaching follows a name to a new file.
+/// Largest number of times that attaching follows a name to a new file.
 const FOLLOWS: u32 = 64;
 
-/// The shared memory of one ring, which is made or opened and not mapped yet.
+/// The shared memory of one ring, which is made or opened but not mapped yet.
 ///
 /// Example: the [first page](crate).
 pub struct Segment<C> {
@@ -39,7 +39,7 @@ pub struct Segment<C> {
     event: PhantomData<fn() -> C>,
 }
 
-/// An open file and its head (I1).
+/// An open file of a segment, and its checked head (I1).
 pub(crate) struct OpenedFile {
     file: File,
     checked: Checked,
@@ -53,7 +53,8 @@ impl OpenedFile {
         Arc::new(OpenedFile { file, checked, guards, owner: OwnerProcess::this() })
     }
 
-    /// Unlocks byte 0, but not in a forked child, whose copy of the value shares the description.
+    /// Unlocks byte 0. Does nothing in a forked child, whose copy of the value shares the
+    /// description with its parent.
     fn release(&self) {
         if self.owner.is_this() && self.guards.swap(false, AcqRel) {
             let _ = lock::unlock(self.file.as_fd(), lock::byte(GUARD));
@@ -68,12 +69,12 @@ impl Drop for OpenedFile {
 }
 
 impl<C: Contents> Segment<C> {
-    /// Opens the segment with that name, and checks file, header and event type. Maps nothing.
+    /// Opens the segment with that name, and checks its file, header and event type. Maps nothing.
     ///
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// A [`Problem`] of the name, the file, the header or the event type.
+    /// The call fails with a [`Problem`] of the name, the file, the header or the event type.
     pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<C>, SegmentError> {
         Segment::open_location(Location::named(name)?)
     }
@@ -130,31 +131,31 @@ impl<C: Contents> Segment<C> {
         Segment { location, opened: Mutex::new(opened), event: PhantomData }
     }
 
-    /// Maps the segment, and makes this process a participant under its program's name. All pages
-    /// are touched.
+    /// Maps the segment, touches all of its pages, and makes this process a participant under its
+    /// program's name.
     ///
     /// Attaching to a named segment follows the name: if the segment was removed and made again
-    /// since it was opened, this attaches to the new one, after the same checks. A process that
+    /// since it was opened, the call attaches to the new one, after the same checks. A process that
     /// attaches several times is several participants.
     ///
     /// Example: the [first page](crate).
     ///
     /// # Cost
-    /// About twenty system calls, and one page fault for each page. Other threads that fork wait,
-    /// usually for less than a millisecond. Two file descriptors stay open while the process is
-    /// attached. It needs no others later, so a process that has no descriptor left still learns of
-    /// deaths, and recovers the dead.
+    /// The call takes about twenty system calls, and one page fault for each page. Other threads
+    /// that fork wait, usually for less than a millisecond. Two file descriptors stay open while
+    /// the process is attached. The process needs no others later, so a process that has no
+    /// descriptor left still learns of deaths, and recovers the dead.
     ///
     /// # Errors
-    /// [`Problem::Full`], [`Problem::Busy`], [`Problem::LocksLost`], or a problem of the file that
-    /// the name leads to by now. [`Problem::System`], if the process has fewer than two descriptors
-    /// left.
+    /// The call fails with [`Problem::Full`], [`Problem::Busy`] or [`Problem::LocksLost`], with a
+    /// problem of the file that the name now leads to, or with [`Problem::System`] if the process
+    /// has fewer than two descriptors left.
     ///
     /// # Safety
-    /// As long as the result or a handle made of it lives: every process that can write this file
-    /// follows the protocol; no process resizes it or punches holes into it; and no device or
-    /// kernel thread writes into a slot for a process that is dead (io_uring, RDMA, a GPU). A
-    /// forked child does not use the result.
+    /// The caller promises the following as long as the result, or a handle made from it, lives.
+    /// Every process that can write to the file follows the protocol. No process resizes the file
+    /// or punches holes into it. No device or kernel thread writes into a slot for a process that
+    /// is dead (io_uring, RDMA, a GPU). A forked child does not use the result.
     pub unsafe fn attach(&self) -> Result<Attached<C>, SegmentError> {
         // SAFETY: the caller promises the same.
         unsafe { self.attach_as(&machine::program()) }
@@ -174,7 +175,7 @@ impl<C: Contents> Segment<C> {
         unsafe { self.attach_recovering(name, &mut ring::settle_unattached) }
     }
 
-    /// Attaches. If all places are taken, `recover` recovers dead participants.
+    /// Attaches, and calls `recover` for dead participants if all places are taken.
     ///
     /// # Safety
     /// As [`attach`](Segment::attach).
@@ -226,14 +227,14 @@ impl<C: Contents> Segment<C> {
         self.opened().checked.shape.capacity
     }
 
-    /// Returns the name of the type of its events, blocks or messages.
+    /// Returns the type name of the segment's events, blocks or messages.
     ///
     /// Example: [`Segment::type_version`].
     pub fn type_name(&self) -> String {
         self.opened().checked.type_name()
     }
 
-    /// Returns the version of the type of its events, blocks or messages.
+    /// Returns the type version of the segment's events, blocks or messages.
     ///
     /// ```
     /// use slipring_shm::{Messages, Segment};
@@ -254,7 +255,8 @@ impl<C: Contents> Segment<C> {
         self.opened().checked.schema.clone()
     }
 
-    /// Returns the descriptor of a memfd, to pass it on, or `None` for a segment with a name.
+    /// Returns the descriptor of a memfd, which can be passed to other processes, or `None` for a
+    /// segment with a name.
     ///
     /// Every process that gets the descriptor can write to the segment.
     ///
@@ -266,7 +268,7 @@ impl<C: Contents> Segment<C> {
         }
     }
 
-    /// Checks the head of the file that was opened.
+    /// Applies `check` to the head of the opened file.
     pub(crate) fn check(
         &self,
         check: fn(&Checked) -> Result<(), Problem>,
@@ -295,15 +297,16 @@ impl<E: Event> Segment<E> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// The [first page](crate#trust) lists what other processes can still do. Only one thing ends
-    /// this process: if the file is shortened, an access behind its end is SIGBUS. A memfd that
-    /// this crate makes or opens is sealed against that.
+    /// The [first page](crate#trust) lists what other processes can still do. Only one thing can
+    /// end this process: if the file is shortened, an access behind its end raises SIGBUS. A memfd
+    /// that this crate makes or opens is sealed against that.
     ///
     /// A child made by `fork`, which is an unsafe call, must not use the result, because the memory
     /// is not mapped there.
     ///
     /// # Cost
-    /// As for [`attach`](Segment::attach). Each event costs one load or store for eight bytes.
+    /// The call costs as much as [`attach`](Segment::attach). Copying an event later costs one load
+    /// or store for each eight bytes.
     ///
     /// # Errors
     /// As [`attach`](Segment::attach).
@@ -324,7 +327,7 @@ impl<E: Event> Segment<E> {
     }
 }
 
-/// The descriptor of an opened memfd.
+/// The descriptor of a segment's memfd.
 struct MemfdDescriptor(Arc<OpenedFile>);
 
 impl AsFd for MemfdDescriptor {

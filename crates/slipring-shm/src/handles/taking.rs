@@ -18,15 +18,15 @@ use crate::errors::Problem;
 use crate::errors::SegmentError;
 use crate::handles::attached::Attached;
 
-/// The places of a ring. The documentation of these calls speaks of events, and holds for blocks
-/// and messages as well. [`Handles`] tells which handle each of them gets.
+/// The places of a ring. The documentation of these calls speaks of events, and also applies to
+/// blocks and messages. [`Handles`] lists the handles of each kind of contents.
 impl<H: Handles> Attached<H> {
-    /// Size of a slot's event, in bytes.
+    /// Returns the size of a slot's event, in bytes.
     fn event_size(&self) -> usize {
         self.participation().checked().shape.event_size as usize
     }
 
-    /// Takes the producer's place, and returns its handle, which goes on where the previous
+    /// Takes the producer's place, and returns its handle, which continues where the previous
     /// producer stopped: behind the last published event.
     ///
     /// Events that a dead producer had claimed and not published are never seen. Dropping the
@@ -35,11 +35,12 @@ impl<H: Handles> Attached<H> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// [`Problem::Taken`], if a living process has the place; [`Problem::Over`];
-    /// [`Problem::Producers`], if the ring has room for several.
+    /// The call fails with [`Problem::Taken`] if a living process has the place, with
+    /// [`Problem::Over`] if the ring has ended, and with [`Problem::Producers`] if the ring has
+    /// room for several producers.
     ///
     /// # Cost
-    /// A few system calls, and a load of each slot's stamp.
+    /// The call takes a few system calls, and loads each slot's stamp.
     pub fn producer(&self) -> Result<Producer<H>, SegmentError> {
         let ring = self.places.take_producer()?;
         // SAFETY: I1, I2.
@@ -47,33 +48,35 @@ impl<H: Handles> Attached<H> {
     }
 
     /// Takes the place of one of several producers, and returns its handle. Events that a dead
-    /// producer had claimed and not published are never seen, and the stream goes on behind them.
+    /// producer had claimed and not published are never seen, and the stream continues behind them.
     /// Dropping the last producer's handle closes the ring, unless a panic drops it.
     ///
     /// Example: [`Builder::producers`](crate::Builder::producers).
     ///
     /// # Errors
-    /// [`Problem::AllTaken`], if living processes have all places; [`Problem::Over`];
-    /// [`Problem::Producers`], if the ring was declared for a single producer.
+    /// The call fails with [`Problem::AllTaken`] if living processes have all places, with
+    /// [`Problem::Over`] if the ring has ended, and with [`Problem::Producers`] if the ring was
+    /// declared for a single producer.
     ///
     /// # Cost
-    /// One compare-and-swap for each place, up to the first free place. If no place is free, a few
-    /// system calls for each place.
+    /// The call takes one compare-and-swap for each place, up to the first free place. If no place
+    /// is free, it takes a few system calls for each place.
     pub fn shared_producer(&self) -> Result<SharedProducer<H>, SegmentError> {
         let (ring, seat) = self.places.take_shared_producer()?;
-        // SAFETY: I1, I2. There are several.
+        // SAFETY: I1, I2. The ring has several producers.
         Ok(unsafe { H::producer(ring.shared_producer(seat), self.event_size()) })
     }
 
-    /// Takes the place of a stage that reads, and returns its handle, which goes on behind the last
-    /// event that the stage has released. [`redelivered`](slipring::Consumer::redelivered) tells
-    /// which events may come again. Dropping the handle leaves the place to another process.
+    /// Takes the place of a stage that reads, and returns its handle, which continues behind the
+    /// last event that the stage has released. [`redelivered`](slipring::Consumer::redelivered)
+    /// tells which events may come again. Dropping the handle leaves the place to another process.
     ///
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// [`Problem::Taken`], if a living process has the place; [`Problem::NoStage`];
-    /// [`Problem::Access`].
+    /// The call fails with [`Problem::Taken`] if a living process has the place, and with
+    /// [`Problem::NoStage`], [`Problem::Delivery`] or [`Problem::Access`] if the segment has no
+    /// such stage that reads.
     pub fn reader(&self, stage: &str) -> Result<Reader<H>, SegmentError> {
         let (ring, number, _) = self.places.take(stage, EACH, false)?;
         // SAFETY: I1, I2.
@@ -88,18 +91,19 @@ impl<H: Handles> Attached<H> {
     /// again: a reader that joins in its place begins where it asks to. [`inspect`](crate::inspect)
     /// tells how many events the dead reader had not read.
     ///
-    /// A reader of [`Messages`](crate::Messages) begins with the next message, as their example
+    /// A reader of [`Messages`](crate::Messages) begins with the next message, as the example there
     /// shows.
     ///
     /// Example: [`Builder::tap`](crate::Builder::tap).
     ///
     /// # Errors
-    /// [`Problem::AllTaken`], if living readers have all places; [`Problem::Subscribe`];
-    /// [`Problem::NoStage`]; [`Problem::Delivery`].
+    /// The call fails with [`Problem::AllTaken`] if living readers have all places, with
+    /// [`Problem::Subscribe`] if no reader can join at `start`, and with [`Problem::NoStage`] or
+    /// [`Problem::Delivery`] if the segment has no such tap.
     ///
     /// # Cost
-    /// One compare-and-swap for each place, up to the first free place, and a fence. If no place is
-    /// free, a few system calls for each place.
+    /// The call takes one compare-and-swap for each place, up to the first free place, and a fence.
+    /// If no place is free, it takes a few system calls for each place.
     pub fn subscribe(&self, tap: &str, start: H::Start) -> Result<Subscription<H>, SegmentError> {
         let start = start.into();
         let member = self.places.subscribe(tap, |ring, number| ring.subscribe(number, start))?;
@@ -108,7 +112,7 @@ impl<H: Handles> Attached<H> {
     }
 }
 
-/// Places that a ring of messages does not have.
+/// The places of pools, shards and writing stages, which a ring of messages does not have.
 impl<H: Divisible> Attached<H> {
     /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for a stage
     /// that reads.
@@ -133,19 +137,20 @@ impl<H: Divisible> Attached<H> {
     /// that no other worker of the pool takes.
     ///
     /// A worker that dies or leaves in the middle of its events leaves them to the other workers,
-    /// to which [`Batch::redelivered`](slipring::Batch::redelivered) names them. If no place is
-    /// free, the handle begins with the events of such a worker. Dropping the last handle leaves
-    /// the pool open.
+    /// whose [`Batch::redelivered`](slipring::Batch::redelivered) names these events. If no place
+    /// is free, the new handle begins with the events of such a worker. Dropping the last handle
+    /// leaves the pool open.
     ///
     /// Example: [`Builder::pool_reader`](crate::Builder::pool_reader).
     ///
     /// # Errors
-    /// [`Problem::AllTaken`], if living processes have all places; [`Problem::NoStage`];
-    /// [`Problem::Delivery`]; [`Problem::Access`].
+    /// The call fails with [`Problem::AllTaken`] if living processes have all places, and with
+    /// [`Problem::NoStage`], [`Problem::Delivery`] or [`Problem::Access`] if the segment has no
+    /// such pool that reads.
     ///
     /// # Cost
-    /// One compare-and-swap for each place, up to the first free place. If no place is free, a few
-    /// system calls for each place.
+    /// The call takes one compare-and-swap for each place, up to the first free place. If no place
+    /// is free, it takes a few system calls for each place.
     pub fn pool_reader(&self, pool: &str) -> Result<PoolReader<H>, SegmentError> {
         let (ring, number, seat) = self.places.take(pool, POOL, false)?;
         // SAFETY: I1, I2.
@@ -166,16 +171,16 @@ impl<H: Divisible> Attached<H> {
         Ok(unsafe { H::writer(ring.pool_writer(number, seat), self.event_size()) })
     }
 
-    /// Takes the place of one shard of a stage that reads, by its number from 0 on, and returns its
-    /// handle, which sees the events whose keys belong to the shard, in their order.
+    /// Takes the place of one shard of a stage that reads. `shard` is the shard's number, from 0
+    /// on. The returned handle sees the events whose keys belong to the shard, in their order.
     ///
-    /// The handle goes on behind the last event that the shard has released, and
+    /// The handle continues behind the last event that the shard has released, and
     /// [`redelivered`](slipring::Consumer::redelivered) tells which events may come again. Dropping
     /// the handle leaves the place to another process. The parties behind the stage wait for each
     /// shard, whether a process runs it or not.
     ///
     /// A batch of blocks holds consecutive positions only, so it ends at the next block of another
-    /// shard; `poll` and `for_each` go on behind it.
+    /// shard. `poll` and `for_each` continue behind that block.
     ///
     /// ```
     /// use slipring_shm::{Blocks, Segment};
@@ -196,12 +201,14 @@ impl<H: Divisible> Attached<H> {
     /// ```
     ///
     /// # Errors
-    /// [`Problem::Taken`], if a living process has the place; [`Problem::NoShard`];
-    /// [`Problem::NoStage`]; [`Problem::Delivery`]; [`Problem::Access`].
+    /// The call fails with [`Problem::Taken`] if a living process has the place, with
+    /// [`Problem::NoShard`] if the stage has no such shard, and with [`Problem::NoStage`],
+    /// [`Problem::Delivery`] or [`Problem::Access`] if the segment has no such sharded stage that
+    /// reads.
     ///
     /// # Cost
-    /// As for [`reader`](Attached::reader). To find its next event, the shard also loads one word
-    /// for each event of the other shards.
+    /// Taking the place costs as much as [`reader`](Attached::reader). To find its next event, a
+    /// shard loads one word for each event of the other shards.
     pub fn shard_reader(&self, stage: &str, shard: usize) -> Result<ShardReader<H>, SegmentError> {
         let (ring, number) = self.places.take_shard(stage, shard, false)?;
         // SAFETY: I1, I2.

@@ -2,8 +2,8 @@
 //! messages.
 //!
 //! Invariants
-//! - I1: the key of shards is one range of bytes for all events. For events of a type it is that of
-//!   a field, and for blocks the given range, which [`Builder::build`] checks.
+//! - I1: the key of shards is one range of bytes for all events. For events of a type, it is the
+//!   range of a field. For blocks, it is the given range, which [`Builder::build`] checks.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ impl<E: Event> Builder<E> {
     /// Adds shards that read: the key of each event selects one of `shards` shards, 1 to 64, and at
     /// most as many as the ring has slots. Each shard is a handle of its own, in any process
     /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all events of its
-    /// keys, in their order. No slot is overwritten that a shard has not passed, whether a process
-    /// runs the shard or not.
+    /// keys, in their order. A slot is not overwritten before each shard has passed it, whether a
+    /// process runs the shard or not.
     ///
-    /// `key` returns a field of the event, or a part of one. It is called once, with an event of
-    /// zeros, because only the position of the field counts: programs in other languages find the
-    /// same key there. Equal bytes are equal keys.
+    /// `key` returns a field of the event, or a part of one. The builder calls it once, with an
+    /// event of zeros, because only the place of the field in the event counts: programs in other
+    /// languages find the key at the same place. Keys are equal if their bytes are equal.
     ///
     /// ```
     /// use slipring_shm::{Event, Segment};
@@ -70,9 +70,9 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Adds shards that may change their own events, and are otherwise like those of
-    /// [`shard_reader`](Builder::shard_reader). A shard may even change a key, because an event's
-    /// shard is chosen by the key that the event had when it reached the shards.
+    /// Adds shards as [`shard_reader`](Builder::shard_reader) does, which may also change their own
+    /// events. A shard may even change a key, because an event's shard is chosen by the key that
+    /// the event had when it reached the shards.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -119,17 +119,17 @@ impl Builder<Blocks> {
     /// Adds shards that read: the key of each block selects one of `shards` shards, 1 to 64, and at
     /// most as many as the ring has slots. Each shard is a handle of its own, in any process
     /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all blocks of its
-    /// keys, in their order. No slot is overwritten that a shard has not passed, whether a process
-    /// runs the shard or not.
+    /// keys, in their order. A slot is not overwritten before each shard has passed it, whether a
+    /// process runs the shard or not.
     ///
-    /// `key` is the range of a block's bytes that hold the key. Equal bytes are equal keys. The
-    /// range may be given before the size of a block. [`build`](Builder::build) fails with
-    /// [`Problem::KeyRange`](crate::Problem::KeyRange) unless the range has at least one byte, ends
-    /// within the block, and begins in the block's first 4 GiB.
+    /// `key` is the range of a block's bytes that hold the key. Keys are equal if their bytes are
+    /// equal. The range may be given before the size of a block. [`build`](Builder::build) fails
+    /// with [`Problem::KeyRange`](crate::Problem::KeyRange) unless the range has at least one byte,
+    /// ends within the block, and begins in the block's first 4 GiB.
     ///
     /// # Cost
-    /// For each block, the producers hash the key, eight bytes at a time, and store 4 bytes. If a
-    /// stage in front of the shards writes, the last such stage does so instead.
+    /// For each block, the producers hash the key, eight bytes at a time, and store 4 bytes. If
+    /// stages before the shards write, the last of these does this work instead.
     ///
     /// ```
     /// use slipring_shm::{Blocks, Segment};
@@ -167,9 +167,9 @@ impl Builder<Blocks> {
         self
     }
 
-    /// Adds shards that may change their own blocks, and are otherwise like shards that read. A
-    /// shard may even change a key, because a block's shard is chosen by the key that the block had
-    /// when it reached the shards.
+    /// Adds shards as `shard_reader` does, which may also change their own blocks. A shard may even
+    /// change a key, because a block's shard is chosen by the key that the block had when it
+    /// reached the shards.
     ///
     /// ```
     /// use slipring_shm::{Blocks, Segment};
@@ -207,9 +207,9 @@ impl Builder<Blocks> {
         self
     }
 
-    /// Puts the stamp of each block ahead of it, instead of beside the other stamps. With small
-    /// blocks, a stage that keeps up then fetches one cache line a block instead of two. The blocks
-    /// no longer lie side by side.
+    /// Puts the stamp of each block in front of the block, instead of into an array of stamps. With
+    /// small blocks, a stage that keeps up then fetches one cache line for each block instead of
+    /// two, but the blocks no longer lie side by side.
     ///
     /// ```
     /// use slipring_shm::{Blocks, Segment};
@@ -228,7 +228,7 @@ impl Builder<Blocks> {
     }
 
     /// Sets the name and the version of the blocks' contents. The name has 1 to 64 bytes without
-    /// control characters. Name and version are `blocks` and 0 unless stated.
+    /// control characters. By default, the name is `blocks` and the version 0.
     ///
     /// Example: [`Blocks`].
     pub fn type_name(mut self, name: impl Into<String>, version: u32) -> Builder<Blocks> {
@@ -239,7 +239,7 @@ impl Builder<Blocks> {
 
 impl Builder<Messages> {
     /// Sets the name and the version of the messages' contents. The name has 1 to 64 bytes without
-    /// control characters. Name and version are `messages` and 0 unless stated.
+    /// control characters. By default, the name is `messages` and the version 0.
     ///
     /// Example: [`Segment::type_version`](crate::Segment::type_version).
     pub fn type_name(mut self, name: impl Into<String>, version: u32) -> Builder<Messages> {
