@@ -3,7 +3,7 @@
 //! A *segment* is the shared memory of one ring: a file on tmpfs or ext4, or a memfd. A process
 //! that attaches to it is a *participant*. The stages of the ring's graph have names, and each
 //! process takes the places that it wants: the producer's, or those of stages. Handles, batches,
-//! waits and errors are those of `slipring`.
+//! waits and errors are the types of `slipring`.
 //!
 //! ```
 //! use slipring_shm::{Event, Segment};
@@ -43,28 +43,29 @@
 //!
 //! # Promises
 //!
-//! - A reader that dies leaves its place as it is. The next process that takes the place goes on at
-//!   the first event that was not released, and learns which events may come again
+//! - A reader that dies leaves its place as it is. The next process that takes the place continues
+//!   at the first event that was not released, and learns which events may come again
 //!   ([`redelivered`](slipring::Consumer::redelivered)).
 //! - The successor of a producer that dies finds its position from the segment alone, and nothing
-//!   of an unfinished publication is ever seen. Alternatively, the death ends the stream as the
-//!   producer's leaving does, if that was declared ([`OnDeath::Close`]).
-//! - When a tap's reader dies, the parties that wait for it remove it. They go on within a notice,
-//!   and [`SeatSummary::unread`] tells how many events the reader had not read.
-//! - A party that waits for a process learns of its death within a notice (20 ms unless stated),
-//!   plus the time that the kernel takes to end a process. As the segment's creator declared
-//!   ([`OnDeath`]), the party then waits on, gets an error for this call, or fails for good. A call
-//!   with a deadline ends by its deadline in any case.
+//!   of an unfinished publication is ever seen. If [`OnDeath::Close`] was declared, the death
+//!   instead ends the stream, as if the producer had left.
+//! - When a tap's reader dies, the parties that wait for it remove it. They continue within a
+//!   notice, and [`SeatSummary::unread`] tells how many events the reader had not read.
+//! - A party that waits for a process learns of the process's death within a notice (20 ms by
+//!   default), plus the time that the kernel takes to end a process. Then the party continues to
+//!   wait, its call returns an error, or the ring fails for good, as the segment's creator declared
+//!   ([`OnDeath`]). A call with a deadline ends by its deadline in any case.
 //! - A worker of a pool that dies or leaves in the middle of its events leaves them to the other
-//!   workers, or to the next one. The stages behind the pool see each event, in order.
-//! - A shard that dies leaves its place as a reader does. The other shards go on until the ring is
-//!   full of events that the dead shard has not passed.
+//!   workers, or to the next worker that joins. The stages behind the pool see each event, in
+//!   order.
+//! - A shard that dies leaves its place as a reader does. The other shards continue until the ring
+//!   is full of events that the dead shard has not passed.
 //! - If a panic drops a handle, the handle's place is left to another process, as after a death.
 //!
 //! # A single value
 //!
-//! A [`PromiseSegment`] holds one value, which one process hands to another once. It survives a
-//! killed process on either side.
+//! A [`PromiseSegment`] holds one value, which one process hands to another, once. The value
+//! survives a killed process on either side.
 //!
 //! # Alive or dead
 //!
@@ -77,18 +78,18 @@
 //!
 //! Remove a segment by [`remove`] or `slipring rm`, which spare a segment in use. Plain `rm`
 //! removes only the name, and so does systemd-logind at the end of a user's last session
-//! (`RemoveIPC` in logind.conf). The attached processes then go on in a file without a name, and a
-//! program that creates the name again gets a second ring. A waiting call detects the lost name
+//! (`RemoveIPC` in logind.conf). The attached processes then continue in a file without a name, and
+//! a program that creates the name again gets a second ring. A waiting call detects the lost name
 //! within a notice, and warns of it once for the segment
 //! ([`Warning::NameLost`](slipring::Warning::NameLost)). With [`Attached::require_name`], the call
 //! returns an error instead. [`Attached::has_lost_name`] checks at any time.
 //!
 //! # Trust
 //!
-//! A lease is a `&E` into memory that other processes can write, so [`Segment::attach`] is unsafe:
-//! its caller promises that all of them follow the protocol. [`Segment::attach_copies`] needs no
-//! promise. Its handles ([`Copies`]) copy events in and out by relaxed atomic words, and are
-//! parties of the same ring as handles that lend.
+//! A lent event is a `&E` into memory that other processes can write, so [`Segment::attach`] is
+//! unsafe: its caller promises that all of them follow the protocol. [`Segment::attach_copies`]
+//! needs no promise. Its handles ([`Copies`]) copy events in and out by relaxed atomic words, and
+//! work in the same ring as handles that lend.
 //!
 //! ```
 //! #![forbid(unsafe_code)]
@@ -106,7 +107,7 @@
 //! }
 //! ```
 //!
-//! Without `unsafe` there are no leases:
+//! Handles that lend events need `unsafe`, so this does not compile:
 //!
 //! ```compile_fail,E0133
 //! # let made = slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("sum").build().unwrap();
@@ -123,13 +124,14 @@
 //! | shorten the file | an access behind its end is SIGBUS, which ends the process. Memfds are sealed against that |
 //! | change the head of the file | nothing: the head is copied and checked once, and the places in the mapping are those of the copy. Later openers are refused |
 //!
-//! Only processes that can open the file can do this. Opening a segment refuses a file that belongs
-//! to another user, or that other users may open. A process that gets the descriptor of a memfd can
-//! write to the memfd as well.
+//! Only processes that can open the segment's file can do any of this. Opening a segment refuses a
+//! file that belongs to another user, or that other users may open. A process that gets the
+//! descriptor of a memfd can write to the memfd as well.
 //!
-//! A copy costs one load or store for eight bytes, and all bytes of an event are copied twice
-//! between the producer's value and the reader's. For small events that takes less time than the
-//! rest of a publication; for a block of a megabyte it takes most of the time.
+//! A copy costs one load or store for each eight bytes. All bytes of an event are copied twice,
+//! from the producer's value into the ring and from there to the reader. For small events, the
+//! copies take less time than the rest of a publication. For a block of a megabyte, they take most
+//! of the time.
 //!
 //! # Inspecting a segment
 //!
@@ -137,22 +139,22 @@
 //! each stage is, without disturbing any process. [`Summary::awaited`] tells which party waits for
 //! which. `slipring ls` prints all of this once, and `slipring top` shows it continuously.
 //! [`evict`] kills a process that is stopped or hangs, and frees its places, as `slipring evict`
-//! does. The examples `field_simulation` and `field_analysis` are a pair of programs to try, and to
-//! kill.
+//! does. The examples `field_simulation` and `field_analysis` are a pair of programs that you can
+//! run and kill.
 //!
 //! # Other languages
 //!
 //! [`other_languages`] describes each byte of a segment, and the steps that a process takes, so
-//! that a client can be written in any language. The folder `clients` of this crate has two:
-//! `segment.py`, an observer in Python, which lists segments and prints published events, and
-//! `client.c`, a reader and a producer in C.
+//! that a client can be written in any language. The folder `clients` of this crate has two
+//! clients: `segment.py`, an observer in Python, which lists segments and prints published events,
+//! and `client.c`, a reader and a producer in C.
 //!
 //! # Tasks and event loops
 //!
 //! Handles of a segment can wait in tasks of any runtime, in a `Selector` and in loops on `epoll`
 //! (`slipring-eventfd`), as handles within one process can: see `slipring::guide::tasks`. A thread
-//! of this process, `slipring-tasks`, then sleeps in the kernel on their behalf. It learns of
-//! deaths within a notice, and ends with the last handle.
+//! of the process, named `slipring-tasks`, then sleeps in the kernel on behalf of the tasks. It
+//! learns of deaths within a notice, and ends with the last handle.
 //!
 //! ```
 //! # use std::{future::Future, pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread};
@@ -187,8 +189,8 @@
 //!
 //! # Where it works
 //!
-//! The crate works on 64-bit Linux. Elsewhere it is empty, so a program that also runs there names
-//! the crate below `[target.'cfg(all(target_os = "linux", target_pointer_width =
+//! The crate works on 64-bit Linux. On other systems it is empty, so a program that also runs there
+//! names the crate below `[target.'cfg(all(target_os = "linux", target_pointer_width =
 //! "64"))'.dependencies]`.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -237,8 +239,8 @@ pub use inspect::{
 };
 pub use slipring::segment::copied::Counts;
 
-/// Parts for the handles of a ring, and for this crate's tests. No promise of stability: other
-/// crates use exactly this version.
+/// Parts of this crate that its tests and the project's other crates use. They are not stable, so
+/// other crates use exactly this version.
 #[doc(hidden)]
 pub mod parts {
     pub use crate::file::location::Location;

@@ -1,4 +1,4 @@
-//! A summary, assembled from the copies of a segment's words.
+//! Assembles a summary from the copies of a segment's words.
 //!
 //! Invariants
 //! - I1: a tap follows no tap, so the positions of the stages before a tap are known before its
@@ -24,7 +24,7 @@ use crate::layout::{Checked, MAX_PARTICIPANTS, StageRecord};
 use crate::system::limits::FOLDER;
 use crate::system::lock;
 
-/// Names of the contents of slots, by their numbers in the header.
+/// Names of the contents of slots, indexed by their numbers in the header.
 const CONTENTS: [&str; 3] = ["events", "messages", "blocks"];
 
 /// Inspects the segment at `path`.
@@ -34,8 +34,8 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
     let header = &checked.header;
     let held = lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
         .map_err(|error| Problem::system("probing the bytes of the file", error))?;
-    // The first walk may take milliseconds, in which the producers go on publishing. The second
-    // walk is short.
+    // The first walk may take milliseconds, in which the producers continue to publish. The second
+    // walk starts at its result, so it is short.
     let known = CopiedPositions::copy(&file, &checked)?.published(&file, &checked, None)?;
     let found = CopiedPositions::copy(&file, &checked)?.published(&file, &checked, Some(known))?;
     let positions = CopiedPositions::copy(&file, &checked)?; // I3, I4
@@ -84,11 +84,11 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
 
 /// Progress of a stage.
 struct StageProgress {
-    /// Position before which it has released all events.
+    /// Position before which the stage has released all events.
     position: u64,
-    /// Position before which it was lent all events.
+    /// Position before which the stage was lent all events.
     held: u64,
-    /// First position that each worker, shard or member has not released.
+    /// For each worker, shard or member, the first position that it has not released.
     seats: Vec<Option<u64>>,
 }
 
@@ -100,8 +100,8 @@ fn progress_of(
 ) -> Vec<StageProgress> {
     let progress = |stage: &StageRecord| {
         let pool = positions.pool(stage);
-        // Each shard has a line, and the first shard's is the stage's. The stage is as far as its
-        // slowest shard.
+        // Each shard has a line of its own, and the stage's line is the first shard's. The stage is
+        // as far as its slowest shard.
         let shards = if stage.delivery == SHARDS { stage.seats } else { 1 };
         let of_shard =
             |shard: u32| positions.line((stage.line as usize).checked_add(shard as usize)?);
@@ -110,7 +110,8 @@ fn progress_of(
         let own_seats = positions.seats.iter().skip(stage.first_seat as usize);
         let held = own_seats.take(shards as usize).map(Seat::held).reduce(later);
         let held = pool.map(|pool| pool.taken).or(held);
-        // A pool's bounds are at most a lap behind the position up to which events are taken.
+        // A pool's bounds are at most a lap behind its claim word, up to which workers have taken
+        // events.
         let near = pool.map_or(published, |pool| pool.taken);
         let bound = |seat: u32| {
             let line = (stage.line as usize).checked_add(1 + seat as usize)?;
@@ -144,13 +145,12 @@ fn followed<'c>(checked: &'c Checked, stage: &StageRecord) -> impl Iterator<Item
     (0..checked.stages.len()).filter(move |bit| after >> bit & 1 != 0)
 }
 
-/// Returns the number of published events, at most `capacity`, from `position` on.
+/// Returns the number of published events from `position` on, at most `capacity`.
 fn lag(published: u64, position: u64, capacity: u64) -> u64 {
     (ahead(published, position).max(0) as u64).min(capacity)
 }
 
-/// Returns the number of free slots, by positions that were copied after `published` was found
-/// (I4).
+/// Returns the number of free slots. `progress` was copied after `published` was found (I4).
 fn free(checked: &Checked, progress: &[StageProgress], published: u64) -> u64 {
     let capacity = checked.header.capacity;
     let all = checked.stages.iter().fold(0, |all, stage| all | stage.after);
@@ -188,8 +188,8 @@ fn producer_seats(
     let summary = |(number, seat): (u64, &Seat)| {
         let (begin, end) = seat.intent();
         let events = events(begin, end, checked.header.capacity).filter(|_| several);
-        // A producer stores its seat's intent before the claim, and leaves it there when the claim
-        // is published.
+        // A producer stores its seat's intent before it claims, and leaves the intent there after
+        // the publication. So an intent alone proves no claim.
         let claims = match &events {
             Some(events) => copies::is_claimed(file, checked, events, number)?,
             None => false,

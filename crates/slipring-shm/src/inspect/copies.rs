@@ -1,4 +1,4 @@
-//! Copies of a segment's words.
+//! Copies a segment's words from its file.
 //!
 //! Invariants
 //! - I1: a file that was shortened yields fewer words, and no error.
@@ -24,21 +24,21 @@ use crate::layout::{Area, Checked, LINE, StageRecord};
 use crate::system::lock;
 use crate::system::machine::Process;
 
-/// Number of the delivery to pools, in the stage table.
+/// Number that the stage table has for delivery to a pool.
 pub(super) const POOL: u8 = 1;
-/// Number of the delivery to shards.
+/// Number that the stage table has for delivery to shards.
 pub(super) const SHARDS: u8 = 2;
-/// Number of the delivery to a tap.
+/// Number that the stage table has for delivery to a tap.
 pub(super) const TAP: u8 = 3;
 
-/// Largest number of bytes that one read of stamps copies. Stamps further apart than that are read
+/// Largest number of bytes that one read of stamps copies. Stamps that lie further apart are read
 /// one by one.
 const CHUNK: u64 = 1 << 16;
 /// Largest number of bytes that one walk copies to find the last published event. Each read counts
 /// as a kilobyte at least.
 const WALK: u64 = 1 << 26;
 
-/// The lines of positions and the seats, as they were copied.
+/// Copies of the lines that hold positions, and of the seats.
 pub(super) struct CopiedPositions {
     lines: Vec<Vec<u64>>,
     pub(super) seats: Vec<Seat>,
@@ -60,7 +60,8 @@ impl CopiedPositions {
         self.lines.get(line)?.first().copied()
     }
 
-    /// Returns the positions of a pool, or `None` if the stage is no pool, or lines are missing.
+    /// Returns the positions of a pool, or `None` if the stage is no pool, or if the file is too
+    /// short to have its lines.
     pub(super) fn pool(&self, stage: &StageRecord) -> Option<PoolPositions> {
         let first = stage.line as usize;
         let of_pool = self.lines.get(first..)?.get(..stage.room as usize + 2)?;
@@ -68,7 +69,7 @@ impl CopiedPositions {
         if stage.delivery == POOL { copied::pool_positions(&words?) } else { None }
     }
 
-    /// Returns the furthest known end of a run.
+    /// Returns the furthest position that the copies show as the end of a run.
     pub(super) fn furthest(&self, checked: &Checked) -> u64 {
         // The lines of a tap hold no position of the stage. The producer's cursor and the sentinel
         // lie at the ends of runs.
@@ -95,7 +96,7 @@ impl CopiedPositions {
     }
 }
 
-/// Returns the later one of two positions that are at most half of all positions apart.
+/// Returns the later of two positions, which must be less than 2^63 apart.
 pub(super) fn later(one: u64, other: u64) -> u64 {
     if ahead(other, one) > 0 { other } else { one }
 }
@@ -118,8 +119,8 @@ fn words(file: &File, area: &Area) -> Result<Vec<Vec<u64>>, Problem> {
     Ok(bytes.chunks_exact(LINE as usize).map(line).collect())
 }
 
-/// Walks the stamps in the file from `from`, the end of a run, and returns the end of the runs that
-/// follow.
+/// Walks over the stamps in the file. `from` is the end of a run. Returns the end of the last run
+/// that follows without a gap.
 fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
     let (stamps, capacity) = (checked.areas.stamps, checked.shape.capacity);
     let (mut seq, mut spent, mut most) = (from, 0, 1);
@@ -133,7 +134,7 @@ fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
             bytes.get(at..at.checked_add(8)?)
         });
         let Some(stamp) = stamp else {
-            // In a ring whose stages keep up, few stamps follow, so the first reads are small.
+            // In a ring whose stages keep up, few runs follow `from`, so the first reads are small.
             let Some(at) = stamps.item(index).filter(|_| spent < WALK) else { break };
             let count = fits.min(most).min(capacity - index);
             let length = (count - 1) * stamps.stride + 8;
@@ -166,7 +167,8 @@ pub(super) fn is_claimed(
     let at = areas.lines.item(CLAIM_WORD_LINE as u64);
     let at = at.zip(areas.stamps.item(events.first_seq() & (capacity - 1)));
     let Some((claim_word, stamp)) = at else { return Ok(false) };
-    // A producer stamps the claim that precedes its own, and then swaps the claim word.
+    // A producer first stamps the claim before its own, and then swaps the claim word. So the claim
+    // word is read first, and then the stamp.
     let (claim_word, stamp) = (file.read(claim_word, 8)?, file.read(stamp, 8)?);
     let is_whole = stamp.len() == 8 && claim_word.len() == 8;
     let claim = RecordedClaim { number, seq: events.first_seq(), end: events.end_seq() };
@@ -187,14 +189,14 @@ pub(super) fn status(
     Ok((status, copied::failure(record)))
 }
 
-/// Copies the counts of all stages, and then those of the producers.
+/// Copies the counts of each stage, and then those of the producers.
 pub(super) fn counts(file: &File, checked: &Checked) -> Result<Vec<Counts>, Problem> {
     let words = words(file, &checked.areas.counters)?.concat();
     let parties = checked.stages.len() + 1;
     Ok((0..parties).map(|party| copied::counts(&words, parties, party)).collect())
 }
 
-/// Copies the numbers of sleepers of all stages, and then that of the producers.
+/// Copies the number of sleepers of each stage, and then that of the producers.
 pub(super) fn asleep(file: &File, checked: &Checked) -> Result<Vec<u32>, Problem> {
     let queues = words(file, &checked.areas.wait_queues)?;
     let sleepers = |queue: usize| {
@@ -205,7 +207,7 @@ pub(super) fn asleep(file: &File, checked: &Checked) -> Result<Vec<u32>, Problem
     Ok(stages.chain([PRODUCERS_QUEUE]).map(sleepers).collect())
 }
 
-/// Copies the records of the participants, and probes their bytes.
+/// Copies the records of the participants, and probes the byte of each.
 pub(super) fn participants(
     file: &File,
     checked: &Checked,

@@ -1,18 +1,19 @@
 //! Inspecting segments without attaching: nothing is mapped, locked or changed.
 //!
-//! `copies` copies the words, `summary` has the types that users get, `assemble` makes these of the
-//! copies, and `waits` tells which party waits for which.
+//! The module `copies` copies the words, `summary` has the types that users get, `assemble` makes a
+//! summary from the copies, and `waits` finds which party waits for which.
 //!
 //! Invariants
 //! - I1: all bytes are copied by `pread`, which returns fewer bytes if the file was shortened.
 //! - I2: a copied word is checked before it is used as an offset or a count.
-//! - I3: positions are copied after the stamps, which may take long to walk over. The published
-//!   position of a summary is the latest of all positions and of the end that the stamps show. So
-//!   no stage is ahead of it, and a lag is at most a little too large or too small.
+//! - I3: positions are copied after the stamps, because the walk over the stamps may take long. The
+//!   published position of a summary is the latest of all positions and of the end that the stamps
+//!   show. So no stage is ahead of the published position, and a lag is at most a little too large
+//!   or too small.
 //! - I4: [`Summary::free`] compares the end that the stamps showed with positions that were copied
-//!   later. So the number misses no free slot, and 0 proves that the ring was full at one moment.
-//!   Only a pool's position may be too old, because a worker that loses a race for a chunk shows an
-//!   old bound for a moment.
+//!   later. So it misses no free slot, and 0 proves that the ring was full at one moment. Only a
+//!   pool's position may be too old, because a worker that loses a race for a chunk shows an old
+//!   bound for a moment.
 
 mod assemble;
 mod copies;
@@ -31,11 +32,12 @@ use crate::system::limits::FOLDER;
 
 pub use summary::{FailureSummary, ParticipantSummary, Party, SeatSummary, StageSummary, Summary};
 
-/// Inspects the segment `name`. The call maps nothing, and nothing waits for it.
+/// Inspects the segment `name`. The call maps nothing, and no process waits for it.
 ///
 /// # Cost
-/// A few system calls, one for each place of a participant, and one for each publication between
-/// the furthest stage and the producer.
+/// The call takes a few system calls, one more for each place of a participant, and reads of the
+/// stamps between the furthest stage and the producer. A read copies up to 64 KiB, and stamps that
+/// lie further apart take a read each.
 ///
 /// ```
 /// # use slipring_shm::{Event, Segment};
@@ -70,7 +72,7 @@ pub use summary::{FailureSummary, ParticipantSummary, Party, SeatSummary, StageS
 /// ```
 ///
 /// # Errors
-/// A [`Problem`] of the name, the file or the header.
+/// The call fails with a [`Problem`] of the name, the file or the header.
 pub fn inspect(name: impl AsRef<OsStr>) -> Result<Summary, SegmentError> {
     inspect_location(&Location::named(name)?)
 }
@@ -99,7 +101,7 @@ pub fn inspect_at(path: impl Into<PathBuf>) -> Result<Summary, SegmentError> {
 /// ```
 ///
 /// # Errors
-/// The folder cannot be read.
+/// Fails if the folder cannot be read.
 pub fn list() -> Result<Vec<Result<Summary, SegmentError>>, SegmentError> {
     let failed = |error| SegmentError::new(FOLDER, Problem::system("reading the folder", error));
     let mut paths = Vec::new();

@@ -3,7 +3,7 @@
 //! Invariants
 //! - I1: names and texts have no control characters, so they can be printed to a terminal.
 //! - I2: a lag, and a number of slots, is at most the capacity, whatever the words of the segment
-//!   say. Positions are as they were copied.
+//!   say. Positions are not checked.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,13 +19,13 @@ use crate::system::machine::{Process, ProcessState};
 /// Summary of a segment's head, of its stages, and of its participants.
 ///
 /// The words of a running segment are copied one after the other, while processes change them. So
-/// positions, lags and seats may be of different moments, and are old when the caller sees them. A
-/// lag is never negative and never above the capacity. A summary is for people to read: no program
-/// may rely on it.
+/// positions, lags and seats may come from different moments, and are old when the caller sees
+/// them. A lag is never negative and never above the capacity. A summary is for people to read: no
+/// program may rely on it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Name, if the file is in `/dev/shm`.
+    /// Name of the segment, if the file is in `/dev/shm`.
     pub name: Option<String>,
     /// Path of the file.
     pub path: PathBuf,
@@ -45,21 +45,21 @@ pub struct Summary {
     pub length: u64,
     /// Time of making, since 1970.
     pub created: Duration,
-    /// Number of producers' seats; 1: a single producer.
+    /// Number of producers' seats. A ring with 1 has a single producer.
     pub producers: u32,
     /// Longest time between two checks of a waiting participant for deaths.
     pub notice: Duration,
     /// Position before which all events are published, as far as stamps and positions show. In a
     /// ring of millions of slots whose stages are far behind, more events may be published.
     pub published: u64,
-    /// Number of slots without an event that a stage has yet to release. If it is 0, the ring was
-    /// full at one moment during the call. (Behind a pool it may only have seemed full, because the
-    /// bound of a worker that lost a race for a chunk is old for a moment.) Slots that producers
-    /// have claimed and not published count as free.
+    /// Number of free slots, which hold no event that a stage has yet to release. If it is 0, the
+    /// ring was full at one moment during the call. (If a pool gates the producers, the ring may
+    /// only have seemed full, because a worker that loses a race for a chunk shows an old bound for
+    /// a moment.) Slots that producers have claimed and not published count as free.
     pub free: u64,
-    /// The producers' places; empty if the segment has no ring.
+    /// Places of the producers. The list is empty if the segment has no ring.
     pub producer_seats: Vec<SeatSummary>,
-    /// Effect of the producer's death on the waiting stages.
+    /// Effect of the producer's death on the stages that wait for it.
     pub producer_on_death: OnDeath,
     /// Counts of the producers.
     pub producer_counts: Counts,
@@ -72,13 +72,14 @@ pub struct Summary {
     pub places: u32,
     /// Participants that are attached, or dead and not recovered yet.
     pub participants: Vec<ParticipantSummary>,
-    /// Whether no process is attached, attaching or removing, so that the segment may be removed.
+    /// Whether the segment may be removed, because no process is attached, attaching or removing
+    /// it.
     pub stale: bool,
     /// Whether the ring runs, or how it ended.
     pub ending: Ending,
-    /// Position behind the last event; `None` if the ring is not closed.
+    /// Position behind the last event, or `None` if the ring is not closed.
     pub last: Option<u64>,
-    /// First failure; `None` if no process has recorded one.
+    /// First failure, or `None` if no process has recorded one.
     pub failure: Option<FailureSummary>,
 }
 
@@ -94,21 +95,21 @@ pub struct StageSummary {
     pub delivery: &'static str,
     /// Number of handles that the stage has room for.
     pub room: u32,
-    /// Names of the stages that the stage follows; empty if it follows the producer.
+    /// Names of the stages that the stage follows. The list is empty if it follows the producer.
     pub after: Vec<String>,
     /// Effect of the death of the stage's process on the parties that wait for the stage.
     pub on_death: OnDeath,
     /// Position before which the stage has released all events.
     pub position: u64,
-    /// Position before which the stage was lent all events. For a pool, workers have taken all
-    /// events before it; for shards, it is the position of the furthest shard. The events from
-    /// `position` to here come again if the process dies.
+    /// Position before which the stage was lent all events. For a pool, it is the position before
+    /// which workers have taken all events. For shards, it is that of the furthest shard. The
+    /// events from `position` to `held` come again if the process dies.
     pub held: u64,
     /// Number of published events that the stage has not released, at most the capacity.
     pub lag: u64,
-    /// Places, one for each handle that the stage has room for.
+    /// Places of the stage, one for each handle that it has room for.
     pub seats: Vec<SeatSummary>,
-    /// Counts of its handles.
+    /// Counts of the stage's handles.
     pub counts: Counts,
     /// Number of threads that sleep at the stage's wait queue, which all stages that follow the
     /// same stages share. A thread that died in its sleep counts until the next wake-up.
@@ -119,20 +120,21 @@ pub struct StageSummary {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SeatSummary {
-    /// Number of the participant that has the place, which may be dead; `None` if the place is free
-    /// or an orphan.
+    /// Number of the participant that has the place, and which may be dead. `None` if the place is
+    /// free or an orphan.
     pub participant: Option<u32>,
     /// Whether a worker of a pool left the place, or died there, with events that it had not
-    /// released. No process can take the place until another worker of the pool has adopted the
-    /// events.
+    /// released. Another worker adopts these events and then frees the place, or a new worker takes
+    /// the place with its events.
     pub orphan: bool,
-    /// Number of participants that died here and were followed by another participant, or removed.
+    /// Number of participants that died at this place and have been recovered.
     pub deaths: u32,
-    /// First position that a tap's reader or a shard has not released; `None` for other places, and
+    /// First position that a tap's reader or a shard has not released. `None` for other places, and
     /// for a free place of a tap.
     pub position: Option<u64>,
-    /// Events that a pool's worker, or an orphan, has taken and not released; or positions that a
-    /// producer of several has claimed and not published; `None` if there are none.
+    /// Events that a pool's worker has taken and not released, even if the place is now an orphan.
+    /// Of one of several producers, the positions that it has claimed and not published. `None` if
+    /// there are none.
     pub events: Option<SeqRange>,
     /// Number of events that the last reader at this place of a tap had not read when it was found
     /// dead. The next reader that takes the place resets the number. If that reader dies at once,
@@ -156,16 +158,17 @@ pub struct ParticipantSummary {
     pub joined: Duration,
     /// Whether the participant is alive.
     pub liveness: Liveness,
-    /// Whether its process is stopped, by a signal or a debugger, as far as this process can see.
+    /// Whether the participant's process is stopped, by a signal or a debugger, as far as this
+    /// process can see.
     pub stopped: bool,
-    /// The process, as the record names it.
+    /// Process of the participant, as its record names it.
     pub(super) process: Process,
 }
 
 impl ParticipantSummary {
     /// Returns whether the process has ended by now, as far as this process can see. The result is
-    /// `false` for a process of another pid namespace. Number and start time are compared, so a
-    /// later process of the same number is not taken for it.
+    /// `false` for a process of another pid namespace. The call compares number and start time, so
+    /// it does not take a later process of the same number for this one.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -190,9 +193,9 @@ impl ParticipantSummary {
 pub struct FailureSummary {
     /// Name of the stage that failed, or `producer` for a producer.
     pub stage: String,
-    /// Position of the event at fault; `None` if no event was.
+    /// Position of the event at fault, or `None` if no event was at fault.
     pub seq: Option<u64>,
-    /// The message, cut where it was too long for the segment.
+    /// Message of the failure, cut to the length that the segment has room for.
     pub text: String,
 }
 
@@ -230,7 +233,7 @@ impl Summary {
         [Party::Producers].into_iter().chain((0..self.stages.len()).map(Party::Stage))
     }
 
-    /// Returns the name of a party: a stage's, or `producer`.
+    /// Returns the name of a party: the stage's name, or `producer`.
     ///
     /// Example: [`Summary::awaited`].
     pub fn name_of(&self, party: Party) -> &str {
@@ -251,8 +254,8 @@ impl Summary {
         }
     }
 
-    /// Returns the position of a party. Before the producers' position, all events are published;
-    /// before a stage's, it has released all events.
+    /// Returns the position of a party. The producers have published all events before their
+    /// position, and a stage has released all events before its own.
     ///
     /// Example: [`Summary::awaited`].
     pub fn position(&self, party: Party) -> u64 {
@@ -273,8 +276,8 @@ impl Summary {
         self.stage(party).map_or(&self.producer_counts, |stage| &stage.counts)
     }
 
-    /// Returns the time that the handles of `party` have waited for `awaited`. The times that the
-    /// handles have not flushed yet are missing.
+    /// Returns the time that the handles of `party` have waited for `awaited`. It lacks the times
+    /// that the handles have not flushed yet.
     ///
     /// Example: [`Summary::awaited`].
     pub fn waited(&self, party: Party, awaited: Party) -> Duration {

@@ -1,9 +1,9 @@
-//! Which party waits for which, as far as positions show.
+//! Finds which party waits for which, as far as positions show.
 //!
 //! Invariants
 //! - I1: the producers count as waiting only if the ring was full at one moment, or if one of their
 //!   threads sleeps. A stage counts as waiting only if it has released all events that the parties
-//!   before it let it see.
+//!   before it have passed on.
 //! - I2: a chain of waiting parties names no party twice, whatever the words of the segment say.
 
 use slipring::segment::Ending;
@@ -20,16 +20,16 @@ impl StageSummary {
 
 impl Summary {
     /// Returns the party for whose progress `party` waits, according to this summary. Returns
-    /// `None` if `party` has something to do, or if the ring has ended for it. A tap waits for no
-    /// party, but its readers do.
+    /// `None` if `party` has something to do, or if the ring has ended for it. For a tap the result
+    /// is `None` as well, because only its readers wait.
     ///
     /// The producers wait for the slowest gating stage while the ring is full, or while a
-    /// producer's thread sleeps. A stage that has released all events that the parties before it
-    /// let it see waits for the slowest of these. If that is a tap that no reader holds up, the
-    /// party before the tap is named.
+    /// producer's thread sleeps. A stage waits once it has released all events that the parties
+    /// before it have passed on. It waits for the slowest of these parties. If that party is a tap
+    /// that no reader holds up, the call names the party before the tap.
     ///
-    /// A party that seems to wait may be busy with something else, because no word tells whether a
-    /// thread is polling.
+    /// A party that seems to wait may be busy with something else, because no word of the segment
+    /// shows whether a thread is polling.
     ///
     /// ```
     /// use slipring_shm::{Party, Segment};
@@ -112,21 +112,21 @@ impl Summary {
             return None;
         }
         let (party, position) = self.slowest_before(stage);
-        // The words of the parties before the stage were copied earlier than its own, so the stage
-        // may seem to be ahead.
+        // The position of the stage may seem to be ahead, because it was copied later than the
+        // words of the parties before the stage.
         (ahead(stage.position, position) >= 0).then_some(party)
     }
 
-    /// Returns the slowest party before a stage, and the position up to which that party lets the
-    /// stage go.
+    /// Returns the slowest party before a stage, and the position up to which that party has passed
+    /// events on.
     fn slowest_before(&self, stage: &StageSummary) -> (Party, u64) {
         let is_before = |&number: &usize| stage.after.contains(&self.stages[number].name);
         let before = (0..self.stages.len()).filter(is_before);
         self.culprit(before).unwrap_or((Party::Producers, self.published))
     }
 
-    /// Returns the slowest of some stages, and its position. If that stage is a tap that none of
-    /// its readers holds up, returns the party before the tap instead.
+    /// Returns the slowest of `stages`, and its position. If that stage is a tap that no reader
+    /// holds up, returns the party before the tap instead, with the tap's position.
     fn culprit(&self, stages: impl Iterator<Item = usize>) -> Option<(Party, u64)> {
         let slower = |one: usize, other: usize| {
             let [first, second] = [one, other].map(|number| self.stages[number].position);

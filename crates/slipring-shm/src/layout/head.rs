@@ -23,17 +23,17 @@ pub const MAGIC: [u8; 8] = *b"SLIPRING";
 pub const MAJOR: u32 = 1;
 /// Version of additions that older readers may ignore.
 pub const MINOR: u32 = 0;
-/// Order mark: a machine of another byte order reads another number.
+/// Order mark, which a machine of another byte order reads as another number.
 pub const ORDER: u64 = 0x0102_0304_0506_0708;
 /// Kind of a segment whose slots hold events of one type.
 pub const KIND_EVENTS: u32 = 0;
-/// Kind of a segment whose slots hold messages of many sizes.
+/// Kind of a segment whose slots hold messages of any length.
 pub const KIND_MESSAGES: u32 = 1;
-/// Kind of a segment whose slots hold blocks. Only the header states their size.
+/// Kind of a segment whose slots hold blocks, whose size only the header states.
 pub const KIND_BLOCKS: u32 = 2;
-/// Largest number for the effect of a stage's death.
+/// Largest number that `on_death` of a stage may have.
 const MAX_ON_DEATH: u32 = 2;
-/// Largest number for the effect of the producers' death.
+/// Largest number that `producer_on_death` may have.
 const MAX_PRODUCER_ON_DEATH: u32 = 3;
 /// Features that this version knows.
 const FEATURES: u32 = 0;
@@ -54,21 +54,21 @@ pub struct Header {
     pub length: u64,
     /// CRC-32 (zlib) of the head's first `header_length` bytes without this field and the magic.
     pub checksum: u32,
-    /// Length of what the checksum covers, in bytes.
+    /// Number of bytes that the checksum covers, from the head's beginning on.
     pub header_length: u32,
     /// Random number of the segment.
     pub id: [u8; 16],
-    /// Number of the boot in which it was made (0: unknown).
+    /// Number of the boot in which the segment was made (0: unknown).
     pub boot: [u8; 16],
-    /// Time of making, in ns since 1970.
+    /// Time at which the segment was made, in ns since 1970.
     pub created: u64,
-    /// User that made it.
+    /// User that made the segment.
     pub uid: u32,
     /// Features that no reader may ignore.
     pub features: u32,
     /// [`KIND_EVENTS`], [`KIND_MESSAGES`] or [`KIND_BLOCKS`].
     pub kind: u32,
-    /// Number of producers' seats; 1: a single producer.
+    /// Number of producers' seats (1: the ring has a single producer).
     pub producers: u32,
     /// Number of slots.
     pub capacity: u64,
@@ -84,7 +84,8 @@ pub struct Header {
     pub type_name: [u8; TYPE_NAME],
     /// Offset of the first stamp (0: none).
     pub stamps_at: u64,
-    /// Distance between stamps (0: none; 8: beside the events; else inside the slots).
+    /// Distance between stamps, in bytes (0: no stamps; 8: an area of their own; other values:
+    /// inside the slots).
     pub stamps_stride: u64,
     /// Offset of the first event.
     pub events_at: u64,
@@ -124,7 +125,8 @@ pub struct Header {
     pub stages: u32,
     /// Length of the schema, in bytes.
     pub schema_length: u32,
-    /// Effect of the producers' death, numbered as in [`StageRecord::on_death`]; 3: close.
+    /// Effect of the producers' death, numbered as [`StageRecord::on_death`] is, and 3 for closing
+    /// the ring.
     pub producer_on_death: u32,
 }
 
@@ -134,33 +136,33 @@ pub struct Header {
 pub struct StageRecord {
     /// Name, filled with zeros.
     pub name: [u8; STAGE_NAME],
-    /// 0: it reads; 1: it may write.
+    /// Access to events: 0 reads, 1 may write.
     pub access: u8,
-    /// 0: each event; 1: a pool; 2: shards; 3: a tap.
+    /// Delivery: 0 each event, 1 a pool, 2 shards, 3 a tap.
     pub delivery: u8,
-    /// Effect of its death: 0 wait, 1 tell, 2 fail.
+    /// Effect of the stage's death: 0 wait, 1 tell, 2 fail.
     pub on_death: u8,
-    /// Flags; none is defined.
+    /// Flags, of which none is defined.
     pub flags: u8,
     /// Number of handles that the stage has room for.
     pub room: u32,
-    /// Bitmap of the stages that the stage follows (0: the producers).
+    /// Bitmap of the stages that the stage follows (0: it follows the producers).
     pub after: u64,
-    /// Index of its line.
+    /// Index of the stage's first line.
     pub line: u32,
-    /// Index of its wait queue.
+    /// Index of the wait queue at which the stage waits.
     pub wait_queue: u32,
-    /// Index of its first seat.
+    /// Index of the stage's first seat.
     pub first_seat: u32,
-    /// Number of its seats.
+    /// Number of the stage's seats.
     pub seats: u32,
-    /// 1 + index of its cells (0: none).
+    /// 1 + index of the pool's cells (0: none).
     pub cells: u32,
-    /// 1 + index of its shard ids (0: none).
+    /// 1 + index of the stage's shard ids (0: none).
     pub shard_ids: u32,
-    /// Offset of its key in an event, in bytes.
+    /// Offset of the shards' key in an event, in bytes.
     pub key_offset: u32,
-    /// Length of its key, in bytes (0: no key).
+    /// Length of the shards' key, in bytes (0: no key).
     pub key_length: u32,
     /// Zero.
     pub reserved: [u64; 4],
@@ -204,7 +206,7 @@ const _: () = {
 #[derive(Clone)]
 pub struct Head(Box<[u8]>);
 
-/// A head that [`Head::check`] has accepted.
+/// Contents of a head that [`Head::check`] has accepted.
 #[derive(Debug, Clone)]
 pub struct Checked {
     /// The header.
@@ -291,7 +293,7 @@ impl Head {
         self.0[..size_of::<Header>()].copy_from_slice(header.as_bytes());
     }
 
-    /// Computes the checksum, and stores it.
+    /// Computes the checksum of the header, and stores it.
     pub fn seal(&mut self) {
         let mut header = self.header();
         header.checksum = self.checksum(header.header_length);
@@ -306,8 +308,8 @@ impl Head {
         hasher.finalize()
     }
 
-    /// Checks every field. `length` is the length of the file, in bytes. `boot` checks the number
-    /// of the boot in which the segment was made.
+    /// Checks every field. `length` is the length of the file, in bytes. The function `boot` checks
+    /// the number of the boot in which the segment was made.
     pub fn check(
         &self,
         length: u64,
@@ -438,7 +440,7 @@ impl Head {
     }
 }
 
-/// Length of what the checksum covers, in bytes.
+/// Number of bytes that the checksum covers, from the head's beginning on.
 fn header_length(schema: u32) -> u32 {
     (SCHEMA_AT as u32).saturating_add(schema.min(MAX_SCHEMA)).next_multiple_of(8)
 }
@@ -447,8 +449,8 @@ fn field(field: &'static str, found: u64, rule: &'static str, right: bool) -> Re
     if right { Ok(()) } else { Err(HeaderProblem::Field { field, found, rule }.into()) }
 }
 
-/// Returns whether `bytes` are a text of at least one character and without control characters,
-/// followed by zeros.
+/// Returns whether `bytes` are a text of at least one character, without control characters, and
+/// then zeros only.
 fn clean_text(bytes: &[u8]) -> bool {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     let (text, rest) = bytes.split_at(end);
@@ -457,7 +459,7 @@ fn clean_text(bytes: &[u8]) -> bool {
         && std::str::from_utf8(text).is_ok_and(|text| !text.contains(char::is_control))
 }
 
-/// Reads shape and areas back from a header whose counts are checked.
+/// Derives shape and areas from a header whose counts are checked.
 fn areas(h: &Header) -> Result<(Shape, Areas), Problem> {
     let stamps = match h.stamps_stride {
         0 => Stamps::None,
@@ -495,7 +497,7 @@ fn areas(h: &Header) -> Result<(Shape, Areas), Problem> {
         0 => Area { at, stride: 0, count: 0 },
         _ => Area { at, stride, count },
     };
-    // Capacities and counts are checked, so these products are below 2^63.
+    // Capacity and counts were checked, so these products are below 2^63.
     let per_slot = |stages: u32| h.capacity * u64::from(stages);
     let areas = Areas {
         status: area(h.status_at, STATUS_LINES * LINE, 1),
@@ -523,7 +525,7 @@ fn check_areas(areas: &Areas, stamps: Stamps, event_at: u64) -> Result<(), Probl
     let mut spans: Vec<(u64, u64, &'static str)> = Vec::with_capacity(10);
     for (name, area) in areas.list() {
         let (at, align) = match (name, stamps) {
-            // A slot holds its stamp and its event, and begins with the stamp.
+            // A slot begins with its stamp, and contains stamp and event.
             ("stamps", Stamps::Inside) => continue,
             ("events", Stamps::Inside) => (area.at.saturating_sub(event_at), SLOTS_ALIGN),
             ("events", _) => (area.at, SLOTS_ALIGN),

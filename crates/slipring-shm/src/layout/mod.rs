@@ -1,8 +1,8 @@
-//! The bytes of a segment, version 1.
+//! The layout of a segment's bytes, version 1.
 //!
 //! Invariants
-//! - I1: host byte order, offsets only. Areas begin at multiples of 128 behind the first 65,536
-//!   bytes, slots at multiples of 4,096.
+//! - I1: numbers are in host byte order, and places are offsets in the file. Areas begin at
+//!   multiples of 128 behind the first 65,536 bytes, and the area of slots at a multiple of 4,096.
 //! - I2: the first 65,536 bytes (the *head*: header, stage table, schema) never change once the
 //!   magic is stored. The bytes behind the defined fields are zero, so later versions can add
 //!   fields.
@@ -10,7 +10,7 @@
 //!   [`Head::check`]. So offsets of [`Areas`] lie in the file, are aligned, and no two areas
 //!   overlap.
 //! - I4: all other words change, and are read and written only as atomics ([`records`]). Zero is a
-//!   value of each, and is right for a fresh segment.
+//!   valid value of each.
 
 mod head;
 pub mod records;

@@ -1,7 +1,7 @@
 //! The records that change while a segment is in use: words that all participants may access.
 //!
-//! The records that participants write of themselves are defined here. Seats, status, wait queues,
-//! lines and counters are words of `slipring`, which knows their protocol.
+//! Defined here are the records that participants write about themselves. Seats, status, wait
+//! queues, lines and counters are defined by `slipring`, which knows their protocol.
 //!
 //! Invariants
 //! - I1: a record is `repr(C)` and made of atomics only. So any bytes are a value, other processes
@@ -18,7 +18,7 @@ use slipring::segment::Seat;
 
 use crate::system::limits::LINE;
 
-/// A record as in I1.
+/// A record that fulfils I1.
 ///
 /// # Safety
 /// The type is `repr(C)`, made of `AtomicU32` and `AtomicU64` only, and has no padding that is
@@ -28,13 +28,13 @@ pub unsafe trait Record: Sync + 'static {
     const STRIDE: u64;
 }
 
-/// A text in words, which a crash may leave half-written.
+/// A text that is stored in atomic words. A crash of its writer may leave it half-written.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Text<const WORDS: usize>([AtomicU64; WORDS]);
 
 impl<const WORDS: usize> Text<WORDS> {
-    /// Stores the beginning of `text`, cut at a character and filled with zeros.
+    /// Stores `text`, filled up with zeros. A text that is too long is cut between two characters.
     pub fn store(&self, text: &str) {
         let fits = (0..=text.len().min(WORDS * 8)).rev().find(|&end| text.is_char_boundary(end));
         let bytes = &text.as_bytes()[..fits.unwrap_or(0)];
@@ -75,13 +75,13 @@ pub struct ParticipantRecord {
     pub uid: AtomicU32,
     /// Start time of the process, in clock ticks since the boot (0: unknown).
     pub start_time: AtomicU64,
-    /// Inode of its pid namespace (0: unknown).
+    /// Inode of the process's pid namespace (0: unknown).
     pub pid_namespace: AtomicU64,
     /// Time of attaching, in ns since 1970.
     pub joined: AtomicU64,
     /// Flags: [`ParticipantRecord::MEMBARRIER`].
     pub flags: AtomicU64,
-    /// Name that the participant gave itself, for reports.
+    /// Name that the participant gave itself, which reports show.
     pub name: Text<8>,
 }
 
@@ -98,7 +98,8 @@ impl ParticipantRecord {
         (generation as u64) << 32 | state as u64
     }
 
-    /// Loads the word `state`. Words of the record that are loaded afterwards are at least as new.
+    /// Loads the word `state` (acquire), so words of the record that are loaded afterwards are at
+    /// least as new.
     pub(crate) fn load_state(&self) -> u64 {
         self.state.load(Acquire)
     }
@@ -123,18 +124,18 @@ impl ParticipantRecord {
         self.state.store(ParticipantRecord::pack(generation, ParticipantRecord::FREE), Release);
     }
 
-    /// Unpacks the word `state` to generation and state.
+    /// Unpacks the word `state` into generation and state.
     pub const fn unpack(word: u64) -> (u32, u32) {
         ((word >> 32) as u32, word as u32)
     }
 }
 
-// SAFETY: `repr(C)`, of atomics and of `Text`, which is an array of them.
+// SAFETY: the type is `repr(C)`, and made of atomics and of `Text`, which is an array of atomics.
 unsafe impl Record for ParticipantRecord {
     const STRIDE: u64 = LINE;
 }
 
-// SAFETY: `repr(C)`, of atomics.
+// SAFETY: the type is `repr(C)`, and made of atomics.
 unsafe impl Record for Seat {
     const STRIDE: u64 = LINE;
 }

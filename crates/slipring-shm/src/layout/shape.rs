@@ -3,8 +3,9 @@
 //! Invariants
 //! - I1: all sums and products are checked. A shape whose length exceeds [`MAX_LENGTH`] has no
 //!   areas.
-//! - I2: areas stand in the order of [`Areas::list`], each at a multiple of 128 behind the head,
-//!   and events (with stamps inside them) at a multiple of 4,096. None overlap.
+//! - I2: areas stand in the order of [`Areas::list`] behind the head, and do not overlap. Each
+//!   begins at a multiple of 128, and the area of events, with any stamps inside their slots, at a
+//!   multiple of 4,096.
 
 use super::records::{ParticipantRecord, Record};
 use crate::errors::Problem;
@@ -13,14 +14,14 @@ use crate::system::limits::{
     SLOTS_ALIGN, STATUS_LINES,
 };
 
-/// Where the stamps are.
+/// Place of the stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamps {
     /// The segment has no stamps, and a cursor tells how far the producer has published.
     None,
-    /// In each slot, ahead of its event.
+    /// Each stamp lies in its slot, in front of the event.
     Inside,
-    /// In an area of their own, 8 bytes each.
+    /// The stamps lie in an area of their own, 8 bytes each.
     Beside,
 }
 
@@ -33,9 +34,9 @@ pub struct Shape {
     pub event_size: u64,
     /// Alignment of an event, in bytes: a power of two.
     pub event_align: u64,
-    /// Where the stamps are.
+    /// Place of the stamps.
     pub stamps: Stamps,
-    /// Number of producers' seats; 1: a single producer.
+    /// Number of producers' seats (1: the ring has a single producer).
     pub producers: u32,
     /// Number of lines with positions.
     pub lines: u32,
@@ -45,9 +46,9 @@ pub struct Shape {
     pub participants: u32,
     /// Number of seats.
     pub seats: u32,
-    /// Number of pools, which have one cell per slot each.
+    /// Number of pools. Each pool has one cell per slot.
     pub cells: u32,
-    /// Number of sharded stages, which have one shard id per slot each.
+    /// Number of sharded stages. Each has one shard id per slot.
     pub shard_ids: u32,
     /// Number of stages.
     pub stages: u32,
@@ -55,7 +56,7 @@ pub struct Shape {
     pub schema_length: u32,
 }
 
-/// Offset, distance and number of the items of an area.
+/// An area: its offset in the file, and the distance and number of its items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
     /// Offset of the area's first byte in the file, in bytes (0: the segment has no such area).
@@ -69,7 +70,7 @@ pub struct Area {
 impl Area {
     const NONE: Area = Area { at: 0, stride: 0, count: 0 };
 
-    /// Returns the offset of item `index`, or `None` behind the last one.
+    /// Returns the offset of item `index`, or `None` if there is no such item.
     pub fn item(&self, index: u64) -> Option<u64> {
         (index < self.count).then(|| self.at + index * self.stride)
     }
@@ -83,11 +84,12 @@ impl Area {
 /// The areas of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Areas {
-    /// The status, which is one line, and behind it the record of the first failure.
+    /// The status, which is one line, and the record of the first failure, which follows.
     pub status: Area,
-    /// Records [`ParticipantRecord`]; number *k* has index *k* - 1.
+    /// Records of type [`ParticipantRecord`]. Participant *k* has the record with the index *k* -
+    /// 1.
     pub participants: Area,
-    /// Seats, 128 bytes each: one for each stage, and then the producer's.
+    /// Seats, 128 bytes each: those of the stages in their order, and then the producers'.
     pub seats: Area,
     /// Lines of positions, 128 bytes each.
     pub lines: Area,
@@ -95,10 +97,11 @@ pub struct Areas {
     pub wait_queues: Area,
     /// Lines of counters, 128 bytes each.
     pub counters: Area,
-    /// Cells of the pools, 8 bytes each: those of the first pool by slot, then the next pool's.
+    /// Cells of the pools, 8 bytes each: one cell per slot for the first pool, then for the next,
+    /// and so on.
     pub cells: Area,
-    /// Shard ids of the sharded stages, 4 bytes each: those of the first stage by slot, then the
-    /// next stage's.
+    /// Shard ids of the sharded stages, 4 bytes each: one id per slot for the first stage, then for
+    /// the next, and so on.
     pub shard_ids: Area,
     /// Stamps, 8 bytes each.
     pub stamps: Area,
@@ -126,8 +129,8 @@ impl Areas {
     }
 }
 
-/// Number of lines of counters: one for each stage and for the producers, and the times that each
-/// of them waited for each other, 16 to a line.
+/// Returns the number of lines of counters. Each party, which is a stage or the producers, has one
+/// line of counts, and lines of the times that it has waited for each party, 16 times to a line.
 pub(super) fn counter_lines(stages: u32) -> u64 {
     let parties = u64::from(stages) + 1;
     parties + parties * parties.div_ceil(LINE / 8)

@@ -1,16 +1,17 @@
-//! The fork guard, the descriptors that no child keeps, and the process that owns a value.
+//! The fork guard, descriptors that no forked child keeps, and the process that owns a value.
 //!
 //! Invariants
 //! - I1: while a thread holds a [`ForkGuard`], no other thread of the process calls `fork`. So a
-//!   descriptor that lives only under the guard has no copy in a child, and neither do its locks.
+//!   descriptor that is open only under the guard has no copy in a child, and its locks do not pass
+//!   to a child.
 //! - I2: the forking thread holds the mutex from before the fork until after it, in both processes.
-//!   So the mutex is free in a child, whatever other threads of the parent did.
+//!   So no other thread of the parent holds the mutex at the fork, and the child can unlock it.
 //! - I3: `DEPTH` counts the nested calls of `enter` by this thread: its guards, and a fork. Only
 //!   the outermost call locks the mutex, so a thread that recovers another participant while it
 //!   attaches does not wait for itself.
-//! - I4: `UNSHARED` names the descriptors of this process's [`UnsharedFd`]s. A thread changes it,
-//!   and opens or closes these descriptors, while it holds a [`ForkGuard`]. So the list of a child
-//!   is whole and unlocked, and names descriptors that are open.
+//! - I4: `UNSHARED` names the descriptors of this process's [`UnsharedFd`]s. A thread changes the
+//!   list, and opens or closes its descriptors, only while it holds a [`ForkGuard`]. So a child's
+//!   copy of the list is whole and unlocked, and names descriptors that are open.
 //!
 //! `posix_spawn`, `vfork`, `_Fork` and plain `clone` bypass the guard. A child of the first two
 //! keeps a copy of the descriptors until its `exec` or its end.
@@ -50,8 +51,8 @@ extern "C" fn leave() {
     DEPTH.with(|depth| {
         depth.set(depth.get() - 1);
         if depth.get() == 0 {
-            // SAFETY: `enter` of this thread, or of the thread of which it is the copy, has locked
-            // the mutex at depth 0 (I2, I3).
+            // SAFETY: `enter` has locked the mutex at depth 0, in this thread or in the parent's
+            // thread that this one copies (I2, I3).
             unsafe { MUTEX.unlock() };
         }
     });
@@ -59,11 +60,12 @@ extern "C" fn leave() {
 
 extern "C" fn leave_in_child() {
     GENERATION.fetch_add(1, Relaxed);
-    // The list keeps its memory: a child of several threads may not free any.
+    // `drain` keeps the list's memory, because a child of a process with several threads must not
+    // free memory.
     if let Ok(mut unshared) = UNSHARED.try_lock() {
         for fd in unshared.drain(..) {
-            // SAFETY: open (I4), and no value of the child closes it: the owner of each
-            // `UnsharedFd` is another process.
+            // SAFETY: the descriptor is open (I4). No value in the child closes it, because another
+            // process owns each `UnsharedFd`.
             unsafe { rustix::io::close(fd) };
         }
     }
@@ -72,16 +74,16 @@ extern "C" fn leave_in_child() {
 
 /// Keeps the process from forking while the guard lives (I1). One thread may hold several guards.
 pub struct ForkGuard {
-    /// The thread that locked must unlock.
+    /// Keeps the guard in the thread that locked, which must also unlock.
     not_send: PhantomData<*const ()>,
 }
 
 impl ForkGuard {
-    /// Waits until no other thread holds a guard or forks. From then until the guard's drop, other
-    /// threads that fork wait.
+    /// Waits until no other thread holds a guard or forks. Other threads that fork then wait until
+    /// the guard is dropped.
     ///
     /// # Errors
-    /// There is no memory to register the handlers around forks.
+    /// Fails if there is no memory to register the handlers around forks.
     pub fn enter() -> io::Result<ForkGuard> {
         static INSTALLED: OnceLock<Option<i32>> = OnceLock::new();
         let refused = INSTALLED.get_or_init(|| {
@@ -130,21 +132,23 @@ impl AsFd for UnsharedFd {
 
 impl Drop for UnsharedFd {
     fn drop(&mut self) {
-        // A child has closed its copy, and may use the number for another file.
+        // A forked child has closed its copy of the descriptor, and may use the number for another
+        // file.
         if !self.owner.is_this() {
             return;
         }
-        // The handlers around forks are registered, so the guard is not refused.
+        // `enter` does not fail here, because the handlers around forks were registered before the
+        // value was made.
         let _guard = ForkGuard::enter();
         let own = self.fd.as_raw_fd();
         unshared().retain(|&fd| fd != own);
-        // SAFETY: dropped once, here; it is not used again.
+        // SAFETY: the descriptor is dropped only here, and is not used again.
         unsafe { ManuallyDrop::drop(&mut self.fd) };
     }
 }
 
-/// The process that made a value. A forked child inherits the value, but not the lock or the
-/// mapping that it stands for.
+/// The process that made a value. A forked child inherits the value, but not the lock or mapping
+/// that the value manages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnerProcess {
     pid: Pid,

@@ -1,4 +1,4 @@
-//! Byte locks: the proof of life and death.
+//! Byte locks, which prove that a participant is alive or dead.
 //!
 //! Invariants
 //! - I1: a lock belongs to an open file description, and ends with the last reference to it. A
@@ -18,7 +18,7 @@ use crate::system::sys::{self, LockKind};
 /// Offset of byte 0 in the file (I4).
 pub const FIRST: u64 = 1 << 40;
 
-/// Byte that guards attaching and removing.
+/// Number of the byte that guards making, attaching and removing.
 pub const GUARD: u32 = 0;
 
 /// Mode of a lock.
@@ -40,7 +40,7 @@ pub struct Held {
 }
 
 fn place(bytes: Range<u32>) -> (i64, i64) {
-    // No overflow: 2^40 and a `u32` are far below 2^63.
+    // The sum does not overflow, because 2^40 and a `u32` are far below 2^63.
     (FIRST as i64 + i64::from(bytes.start), i64::from(bytes.end) - i64::from(bytes.start))
 }
 
@@ -60,24 +60,26 @@ pub fn try_lock(fd: BorrowedFd<'_>, bytes: Range<u32>, hold: Hold) -> io::Result
     }
 }
 
-/// Unlocks `bytes` for the description behind `fd`, also in other processes that share it.
+/// Unlocks `bytes` for the description behind `fd`, and so for all processes that share the
+/// description.
 pub fn unlock(fd: BorrowedFd<'_>, bytes: Range<u32>) -> io::Result<()> {
     let (at, length) = place(bytes);
     sys::set_lock(fd, LockKind::Unlock, at, length)
 }
 
-/// Returns a lock that another description holds on some of `bytes` (I3), or `None` if all are
-/// free. Changes nothing, so a read-only descriptor is enough.
+/// Returns a lock that another description holds on some of `bytes` (I3), or `None` if all of them
+/// are free. Changes nothing, so a read-only descriptor is enough.
 pub fn probe(fd: BorrowedFd<'_>, bytes: Range<u32>) -> io::Result<Option<Held>> {
     let (at, length) = place(bytes.clone());
     let Some((found, kind)) = sys::get_lock(fd, at, length)? else { return Ok(None) };
     let hold = if kind == LockKind::Read { Hold::Shared } else { Hold::Alone };
-    // A foreign lock may begin before the first probed byte, or at the file's beginning.
+    // A lock that another program set may begin before the first probed byte, even at the file's
+    // beginning.
     let byte = (found - FIRST as i64).clamp(bytes.start.into(), bytes.end.into()) as u32;
     Ok(Some(Held { byte, hold }))
 }
 
-/// The range of a single byte.
+/// Returns the range of a single byte, for the other calls.
 pub fn byte(number: u32) -> Range<u32> {
     number..number + 1
 }

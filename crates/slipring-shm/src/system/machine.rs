@@ -1,4 +1,4 @@
-//! Facts from the kernel: the boot, the time, processes.
+//! Facts from the kernel about the boot, the time and processes.
 //!
 //! Invariants
 //! - I1: nothing here proves a death. Only a byte lock does (I1 of `lock`).
@@ -18,8 +18,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal, test_kill_process,
 };
 
-/// Returns the number of this boot, or `None` where `/proc` is missing or does not show it. After
-/// an error the number is unknown, and a later call may return it.
+/// Returns the number of this boot, or `None` if `/proc` is missing or does not show it. If the
+/// call fails, the number is unknown, but a later call may return it.
 pub fn boot_id() -> io::Result<Option<[u8; 16]>> {
     let text = match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Ok(text) => text,
@@ -33,8 +33,8 @@ pub fn boot_id() -> io::Result<Option<[u8; 16]>> {
     Ok(Some(id).filter(|id| digits.len() == 32 && *id != [0; 16]))
 }
 
-/// Returns whether `error` means that this process can see a file of `/proc` neither now nor later.
-/// Other errors, such as a lack of descriptors, may pass.
+/// Returns whether `error` means that this process can never see a file of `/proc`. Other errors,
+/// such as a lack of descriptors, may be temporary.
 fn is_hidden(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
@@ -48,11 +48,11 @@ pub fn now() -> u64 {
 /// A process, as a participant's record names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// Number in its pid namespace.
+    /// Number of the process in its own pid namespace.
     pub pid: u32,
     /// Start time, in clock ticks since the boot (0: unknown).
     pub start_time: u64,
-    /// Inode of its pid namespace (0: unknown).
+    /// Inode of the process's pid namespace (0: unknown).
     pub namespace: u64,
 }
 
@@ -76,8 +76,8 @@ impl Process {
         Process { pid, start_time, namespace: namespace() }
     }
 
-    /// Returns whether this is the calling process, as far as the start times are known. No other
-    /// living process of the namespace has the same number.
+    /// Returns whether this is the calling process. Start times are compared only if both are
+    /// known, because no other living process of the namespace has the same number.
     pub(crate) fn is_this(&self) -> bool {
         let own = Process::this();
         let differ = self.start_time != own.start_time;
@@ -85,7 +85,7 @@ impl Process {
         (self.pid, self.namespace) == (own.pid, own.namespace) && !(differ && known)
     }
 
-    /// Returns whether the process exists, as far as this process can see.
+    /// Returns whether the process exists, as far as the calling process can see.
     pub fn look(&self) -> ProcessState {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return ProcessState::Unknown;
@@ -106,15 +106,14 @@ impl Process {
         }
     }
 
-    /// Returns whether the process is stopped, by a signal or a debugger, as far as this process
-    /// sees.
+    /// Returns whether the process is stopped, by a signal or a debugger, as far as the calling
+    /// process can see.
     pub fn is_stopped(&self) -> bool {
         self.look() == ProcessState::Running && matches!(stat(self.pid), Ok(('T' | 't', _)))
     }
 }
 
-/// A process, identified by a descriptor (pidfd), which no later process of the same number can
-/// take over.
+/// A process, held by a descriptor (pidfd) that never refers to a later process of the same number.
 #[derive(Debug)]
 pub(crate) struct Pinned(OwnedFd);
 
@@ -123,7 +122,8 @@ pub(crate) struct Pinned(OwnedFd);
 pub(crate) enum Unpinned {
     /// The process belongs to another pid namespace.
     OtherNamespace,
-    /// The record or `/proc` does not tell which process it is.
+    /// The process cannot be identified, because its record or `/proc` lacks its start time or pid
+    /// namespace.
     Unidentified,
     /// The process has ended. Another process may have its number.
     Gone,
@@ -134,8 +134,8 @@ pub(crate) enum Unpinned {
 }
 
 impl Process {
-    /// Opens a pidfd of the process, and then checks by the start time that it is the recorded
-    /// process and no later one of the same number.
+    /// Opens a pidfd of the process, and then checks by the start time that the pidfd is that of
+    /// the recorded process, and not of a later process with the same number.
     pub(crate) fn pin(&self) -> Result<Pinned, Unpinned> {
         let here = namespace();
         if self.namespace == 0 || self.start_time == 0 || here == 0 {
@@ -147,14 +147,14 @@ impl Process {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let pinned = match pidfd_open(pid.ok_or(Unpinned::Gone)?, PidfdFlags::empty()) {
             Ok(fd) => Pinned(fd),
-            // INVAL and NOENT: the number is that of a thread.
+            // INVAL and NOENT mean that the number now belongs to a thread.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Err(Unpinned::Gone),
             Err(Errno::NOSYS) => return Err(Unpinned::Unsupported),
             Err(error) => return Err(Unpinned::System("opening a pidfd", error.into())),
         };
         let started = stat(self.pid).map(|(_, start)| start);
-        // Until the pinned process ends, no other process has its number. So the start time that
-        // was read is its own.
+        // No other process has the number until the pinned process ends. So if it has not ended
+        // yet, the start time that was read is its own.
         let asking = |error| Unpinned::System("asking whether the process has ended", error);
         if pinned.has_ended().map_err(asking)? {
             return Err(Unpinned::Gone);
@@ -169,7 +169,7 @@ impl Process {
 }
 
 impl Pinned {
-    /// Sends SIGKILL to the process. A process that has ended by now is no error.
+    /// Sends SIGKILL to the process. Succeeds as well if the process has already ended.
     pub(crate) fn kill(&self) -> io::Result<()> {
         match pidfd_send_signal(&self.0, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -177,8 +177,7 @@ impl Pinned {
         }
     }
 
-    /// Returns whether all threads of the process have ended. Its parent may not have waited for it
-    /// yet.
+    /// Returns whether all threads of the process have ended. The process may still be a zombie.
     pub(crate) fn has_ended(&self) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         loop {
@@ -191,14 +190,14 @@ impl Pinned {
     }
 }
 
-/// Returns state and start time of a process.
+/// Returns the state of a process, and its start time.
 fn stat(pid: u32) -> io::Result<(char, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let parse = || {
-        // The program's name stands in parentheses, and may have spaces and parentheses itself.
+        // The program's name stands in parentheses, and may itself contain spaces and parentheses.
         let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
-        // The start time is field 22, and the state was field 3.
+        // The start time is field 22 of the line, and the state was field 3.
         Some((state, fields.nth(18)?.parse().ok()?))
     };
     parse().ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -208,8 +207,8 @@ fn namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// Returns the name of the running program, as far as the kernel keeps it. Where `/proc` does not
-/// show it, returns the file name that the program was called by.
+/// Returns the name of the running program, which the kernel may have shortened. If `/proc` does
+/// not show it, returns the file name by which the program was called.
 pub fn program() -> String {
     if let Ok(name) = fs::read_to_string("/proc/self/comm") {
         return name.trim_end().to_owned();

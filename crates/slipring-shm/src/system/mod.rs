@@ -1,5 +1,5 @@
-//! The ground floor: the limits of segments, and locks and facts from the kernel. No file here
-//! knows the contents of a segment.
+//! The lowest layer: the limits of segments, locks, and facts from the kernel. No file of this
+//! folder knows the contents of a segment.
 //!
 //! Invariants
 //! - I1: only `sys` names `libc`. Every other file makes its system calls through `rustix` or

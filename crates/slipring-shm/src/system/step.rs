@@ -2,12 +2,13 @@
 //! process.
 //!
 //! Invariants
-//! - I1: without the feature `steps`, a step is no code.
+//! - I1: without the feature `steps`, a step compiles to no code.
 
 #[cfg(feature = "steps")]
 static HOOK: std::sync::OnceLock<fn(&'static str)> = std::sync::OnceLock::new();
 
-/// Registers `hook`, which this process calls at each step from now on. Only the first call counts.
+/// Registers `hook`, which this process calls at each step from now on. Only the first registration
+/// counts.
 #[cfg(feature = "steps")]
 pub fn on_each_step(hook: fn(&'static str)) {
     let _ = HOOK.set(hook);

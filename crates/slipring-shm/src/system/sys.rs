@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - I1: no other file names `libc`.
-//! - I2: a descriptor is borrowed for the whole call, so it stays open, and the kernel reads or
-//!   writes no memory but the argument that is passed.
+//! - I2: a descriptor is borrowed for the whole call, so it stays open. The kernel reads and writes
+//!   only the argument that is passed.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -63,10 +63,10 @@ pub(crate) fn get_lock(
     })
 }
 
-/// A mutex that two functions lock and unlock, which no guard connects.
+/// A mutex that one function locks and another one unlocks, so no guard value can connect the two.
 pub(crate) struct RawMutex(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: the C library's mutex may be used by all threads; no reference to its inside is made.
+// SAFETY: all threads may use the C library's mutex, and no reference to its inside is made.
 unsafe impl Sync for RawMutex {}
 
 impl RawMutex {
@@ -75,7 +75,7 @@ impl RawMutex {
     }
 
     pub(crate) fn lock(&'static self) {
-        // SAFETY: the mutex is initialized, static, and so never moves.
+        // SAFETY: the mutex is initialized, and never moves, because it is static.
         let result = unsafe { libc::pthread_mutex_lock(self.0.get()) };
         debug_assert_eq!(result, 0, "a plain mutex reports no error");
     }
@@ -83,17 +83,18 @@ impl RawMutex {
     /// Unlocks the mutex.
     ///
     /// # Safety
-    /// The calling thread holds the mutex, or is the copy, made by a fork, of the thread that does.
+    /// The calling thread holds the mutex, or a fork has made it as a copy of the thread that holds
+    /// the mutex.
     pub(crate) unsafe fn unlock(&'static self) {
-        // SAFETY: as in `lock`; the caller holds it. A plain mutex does not compare its owner, so
-        // the copy of a thread may unlock the copy of the mutex.
+        // SAFETY: as in `lock`, and the caller holds the mutex. A plain mutex does not check its
+        // owner, so a forked copy of the thread may unlock the copy of the mutex.
         let result = unsafe { libc::pthread_mutex_unlock(self.0.get()) };
         debug_assert_eq!(result, 0, "a plain mutex reports no error");
     }
 }
 
-/// Registers handlers that the C library calls around each fork of the process: `before` ahead of
-/// it, and the other two behind it, each in its own process.
+/// Registers handlers that the C library calls around each fork of the process: `before` is called
+/// before the fork, and the other two after it, one in the parent and one in the child.
 pub(crate) fn around_forks(
     before: extern "C" fn(),
     after_in_parent: extern "C" fn(),
