@@ -80,8 +80,8 @@ impl<H: Handles> Attached<H> {
     /// ```
     ///
     /// # Cost
-    /// The setting adds no cost to that of the warning, which is one system call each notice while
-    /// a call waits.
+    /// The setting costs no more than the warning does: one system call each notice while a call
+    /// waits.
     pub fn require_name(self) -> Attached<H> {
         self.places.require_name();
         self

@@ -38,8 +38,8 @@ impl<T: Event> Awaited<T> {
         Awaited { reader, first, timeout, request: None }
     }
 
-    /// Makes a wait also end when the request that the value answers can no longer be served. The
-    /// request is at position `seq` of the ring of `ring`. A wait then ends with
+    /// Makes a wait also end because of the ring that carried the request. The value answers the
+    /// request at position `seq` of the ring of `ring`. A wait then also ends with
     /// [`PromiseError::Request`] if
     ///
     /// - that ring fails or is halted;

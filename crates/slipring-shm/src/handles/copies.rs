@@ -57,7 +57,8 @@ use crate::handles::attached::Attached;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A worker of a pool that leaves in the middle of its events leaves the rest to other workers:
+/// A worker of a pool that leaves in the middle of its events leaves those that it has not released
+/// to other workers:
 ///
 /// ```
 /// use slipring_shm::Segment;
