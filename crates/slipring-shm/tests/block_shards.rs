@@ -38,7 +38,7 @@ fn blocks(capacity: u64, size: usize, align: usize) -> Builder<Blocks> {
     Segment::<Blocks>::create_memfd("shards").capacity(capacity).block(size, align)
 }
 
-/// Fills a block with bytes that tell its number.
+/// Fills a block with bytes that encode its number.
 fn fill(block: &mut [u8], number: u64) {
     let bytes = block.iter_mut().enumerate();
     bytes.for_each(|(offset, byte)| *byte = (number.wrapping_mul(151) as usize + offset * 7) as u8);
@@ -55,13 +55,14 @@ fn of(block: &[u8], key: &Range<usize>, shards: usize) -> usize {
     shard_of_bytes(&block[key.clone()], shards) as usize
 }
 
-/// Returns the number of a block of a shard of two, which is at least `from`.
+/// Returns the first number, from `from` on, of a block that belongs to shard `shard` of two.
 fn number_of(shard: usize, size: usize, key: &Range<usize>, from: u64) -> u64 {
     (from..).find(|&number| of(&filled(size, number), key, 2) == shard).unwrap()
 }
 
-/// Blocks of many sizes and keys, in both layouts, by one and by several producers: each shard sees
-/// exactly the blocks of its keys, whole, in order and once, and the stage behind sees all.
+/// One producer, and then several, publish blocks of many sizes and keys, in both layouts. Each
+/// shard sees exactly the blocks of its keys, whole, in order and once, and the stage behind the
+/// shards sees all blocks.
 #[test]
 fn each_shard_sees_the_blocks_of_its_keys() {
     let _watched = watched();
@@ -135,8 +136,8 @@ fn each_shard_sees_the_blocks_of_its_keys() {
     }
 }
 
-/// Threads stand for processes: two sharded stages in a row write, by different keys. The second
-/// stage uses the keys as the first one left them.
+/// Threads stand for processes. Two sharded stages in a row write, and have different keys. The
+/// second stage uses its keys as the first stage left them.
 #[test]
 fn stages_of_shards_follow_each_other() {
     let _watched = watched();
@@ -185,7 +186,8 @@ fn stages_of_shards_follow_each_other() {
                                 assert_eq!(number, expected, "in order, and each once");
                                 next[key][by] = number + 10;
                                 match name {
-                                    // The key of the second stage, and a changed key of the first.
+                                    // The first stage stores the key for the second stage, and
+                                    // overwrites its own.
                                     "first" => {
                                         block[16..20].copy_from_slice(&(key as u32).to_le_bytes());
                                         block[..8].fill(0xEE);
@@ -209,9 +211,9 @@ fn stages_of_shards_follow_each_other() {
     }
 }
 
-/// `poll` and `for_each` go on behind the blocks of other shards, handle no more blocks than were
-/// asked for, and release the handled ones if the handler panics. A batch ends at a block of
-/// another shard.
+/// `poll` and `for_each` continue behind the blocks of other shards, handle no more blocks than the
+/// caller asks for, and release the handled blocks if the handler panics. A batch ends at a block
+/// of another shard.
 #[test]
 fn calls_of_a_shard() {
     let _watched = watched();
@@ -237,8 +239,8 @@ fn calls_of_a_shard() {
     assert!(matches!(own.try_batch(1).map(drop), Err(BatchError::Unavailable)));
     let late = own.batch_by(1, Instant::now()).map(drop);
     assert!(matches!(late, Err(BatchError::TimedOut(_))), "{late:?}");
-    // The other shard holds up all of its blocks; this shard has released the block behind its last
-    // one.
+    // The ring is full, because the other shard holds its first block. This shard has released all
+    // blocks, so once the other one has handled its own, all slots are free.
     assert_eq!(tx.remaining(), 0);
     assert_eq!(other.poll(8, |_, at| seen.push(at.seq)).unwrap(), 4);
     assert_eq!((&seen[3..], tx.remaining()), (&[0, 2, 5, 7][..], 8));
@@ -247,7 +249,7 @@ fn calls_of_a_shard() {
     assert!(matches!(other.poll(1, |_, _| ()), Err(WaitError::Closed)));
 }
 
-/// By position and without closures, a shard is lent only blocks of its own.
+/// Raw handles, which lend by position and without closures, lend a shard only its own blocks.
 #[test]
 fn raw_handles_of_a_shard() {
     let _watched = watched();
@@ -267,7 +269,7 @@ fn raw_handles_of_a_shard() {
                     let bytes = filled(size, seq * 3 + round);
                     expected[of(&bytes, &key, 2)].push((seq, bytes.clone()));
                     let address = stretch.address.as_ptr().wrapping_add(at * stretch.stride);
-                    // SAFETY: claimed, and 8 bytes.
+                    // SAFETY: the bytes are claimed, and are 8.
                     unsafe { address.copy_from_nonoverlapping(bytes.as_ptr(), size) };
                 }
             }
@@ -279,7 +281,7 @@ fn raw_handles_of_a_shard() {
                         for at in 0..stretch.count {
                             let address =
                                 stretch.address.as_ptr().wrapping_add(at * stretch.stride);
-                            // SAFETY: lent, and 8 bytes.
+                            // SAFETY: the bytes are lent, and are 8.
                             let bytes = unsafe { std::slice::from_raw_parts(address, size) };
                             seen.push((stretch.first + at as u64, bytes.to_vec()));
                         }
@@ -313,7 +315,7 @@ fn wrong_keys_are_refused() {
         let new = || Segment::<Blocks>::create_memfd("refused").capacity(4);
         let declared = [
             new().block(24, 8).shard_reader("risk", 2, key.clone()),
-            // The key may come before the size.
+            // A builder may be given the key before the size of a block.
             new().shard_writer("risk", 2, key.clone()).block(24, 8).stamps_inside(),
             new().block(24, 8).reader("all").shard_reader("risk", 2, key.clone()).after(["all"]),
         ];
@@ -332,14 +334,15 @@ fn wrong_keys_are_refused() {
     for key in [23..24, 0..24, 0..1] {
         blocks(4, 24, 8).shard_reader("risk", 2, key).build().unwrap();
     }
-    // A stage record has 32 bits for the place of a key. No memory is taken.
+    // A stage record has 32 bits for a key's offset, and 32 for its length. The builder refuses the
+    // key before it takes memory.
     let far = 1usize << 32;
     for key in [far..far + 8, 0..far] {
         let refused = problem(blocks(1, far * 2, 4096).shard_reader("risk", 1, key).build());
         assert!(matches!(refused.of(), Problem::KeyRange { .. }), "{}", refused.message);
         assert!(refused.message.contains("4 GiB"), "{}", refused.message);
     }
-    // A problem of the size, or of the capacity, comes first.
+    // A wrong size or capacity is reported before a wrong key.
     let sizeless = Segment::<Blocks>::create_memfd("refused").capacity(4);
     let sizeless = sizeless.shard_reader("risk", 2, 0..8).build();
     assert_problem!(sizeless, Problem::EventSize { size: 0, .. });
@@ -358,7 +361,7 @@ fn wrong_keys_are_refused() {
     assert!(refused.message.contains("messages do not have"), "{}", refused.message);
 }
 
-/// Calls for places that the stage does not have name the mistake.
+/// A call for a place that the stage does not have fails, and its error names the mistake.
 #[test]
 fn places_of_shards() {
     let _watched = watched();
@@ -436,8 +439,8 @@ fn role_shard() {
     listen();
 }
 
-/// A shard's process is killed while it is lent blocks: waiting parties hear which shard died, the
-/// other shard goes on, and the next process is lent the same blocks as suspects.
+/// A shard's process is killed while it is lent blocks. Waiting parties hear which shard died, the
+/// other shard continues, and the next process at the place is lent the same blocks as suspects.
 #[test]
 fn a_killed_shard_is_followed_by_another_process() {
     let _watched = watched();
@@ -498,7 +501,7 @@ fn a_killed_shard_is_followed_by_another_process() {
     }
 }
 
-/// Handles what is available. Returns the positions.
+/// Handles the available blocks, and returns their positions.
 fn work(shard: &mut ShardWriter<Blocks>, number: usize) -> Vec<u64> {
     let mut seen = Vec::new();
     let handled = shard.poll(usize::MAX, |block, at| {

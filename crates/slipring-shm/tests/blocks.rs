@@ -46,7 +46,8 @@ fn check(block: &[u8], seq: u64, size: usize) {
     assert!(block.iter().enumerate().all(|(offset, &it)| it == byte(seq, offset)), "{seq}");
 }
 
-/// Blocks of many sizes, side by side and each behind its stamp, several laps, in runs.
+/// Runs of blocks of many sizes come whole and in order over several laps, both side by side and
+/// each behind its stamp.
 #[test]
 fn blocks_of_any_size_come_whole_and_in_order() {
     let _watched = watched();
@@ -106,7 +107,7 @@ fn a_panic_releases_the_handled_blocks() {
     assert_eq!(all.poll(8, |block, at| check(block, at.seq, 16)).unwrap(), 1);
 }
 
-/// Several producers, a pool, a tap and a stage that writes.
+/// Blocks work with several producers, a pool, a tap and a stage that writes.
 #[test]
 fn blocks_have_pools_taps_and_several_producers() {
     let _watched = watched();
@@ -144,7 +145,7 @@ fn blocks_have_pools_taps_and_several_producers() {
     assert!(matches!(mark.batch(1).map(drop), Err(WaitError::Closed)));
 }
 
-/// Raw handles: positions and addresses, even across the ring's end.
+/// Raw handles give the right positions and addresses, even across the ring's end.
 #[test]
 fn raw_handles_go_by_position() {
     let _watched = watched();
@@ -163,7 +164,7 @@ fn raw_handles_go_by_position() {
         for stretch in stretches {
             for block in 0..stretch.count {
                 let value = stretch.first + block as u64;
-                // SAFETY: claimed, and aligned to 8.
+                // SAFETY: the block is claimed, and aligned to 8.
                 unsafe { stretch.address.add(block * stretch.stride).cast().write(value) };
             }
         }
@@ -177,7 +178,7 @@ fn raw_handles_go_by_position() {
         assert_eq!((found.first_seq(), found.len()), (next, run));
         for stretch in all.stretches() {
             for block in 0..stretch.count {
-                // SAFETY: lent, and aligned to 8.
+                // SAFETY: the block is lent, and aligned to 8.
                 let value: u64 =
                     unsafe { stretch.address.add(block * stretch.stride).cast().read() };
                 assert_eq!(value, stretch.first + block as u64);
@@ -202,7 +203,7 @@ fn role_blocks() {
     listen();
 }
 
-/// The successor of a killed stage is lent its blocks again, and knows that they may be
+/// The successor of a killed stage is lent the same blocks again, and knows that they may be
 /// half-written.
 #[test]
 fn the_next_of_a_killed_stage_is_lent_its_blocks_again() {
@@ -235,8 +236,8 @@ fn role_worker() {
     listen();
 }
 
-/// The worker that goes on with a killed worker's chunk knows which blocks may be half-written
-/// while it has them: in batches, by positions, and where the chunk ends at 2^64.
+/// A worker that continues a killed worker's chunk knows which of its blocks may be half-written.
+/// This holds for batches and for raw handles, and for a chunk that ends at 2^64.
 #[test]
 fn a_colleague_of_a_killed_worker_is_told_which_blocks_may_be_half_written() {
     let _watched = watched();
@@ -284,8 +285,8 @@ fn a_colleague_of_a_killed_worker_is_told_which_blocks_may_be_half_written() {
     }
 }
 
-/// Ranges of redelivered events and of claims that reach across 2^64 have all of their three
-/// positions.
+/// A range of three redelivered events, or of three claimed slots, has all three positions even if
+/// it reaches across 2^64.
 #[test]
 fn ranges_of_positions_reach_across_the_wrap() {
     let _watched = watched();
@@ -465,7 +466,8 @@ fn messages_of_any_length_come_whole_and_in_order() {
     }
 }
 
-/// A full ring gates a message; a claim that is dropped or forgotten leaves nothing.
+/// A full ring has no room for a message. A claim that is dropped or forgotten leaves nothing in
+/// the ring.
 #[test]
 fn a_full_ring_gates_messages() {
     let _watched = watched();
@@ -487,7 +489,7 @@ fn a_full_ring_gates_messages() {
     assert_eq!((all.next_seq(), all.poll(|_| ()).unwrap()), (6, 0));
 }
 
-/// Two producers in threads, whose messages do not tear each other.
+/// Two producers, each in a thread, do not tear each other's messages.
 #[test]
 fn messages_of_several_producers_come_whole() {
     let _watched = watched();
@@ -573,12 +575,13 @@ fn messages_that_fill_the_ring_come_beside_others() {
         assert_eq!(count.unwrap(), 3 * COUNT as u64);
     });
     drop(all); // flushes its counts
-    // Only a short message leaves a position that is not the ring's first slot.
+    // A message that fills the ring ends at the ring's first slot, so only a short message moves
+    // the position off that slot.
     let given_up = attached.report().unwrap().stages()[0].tombstones;
     assert!(given_up <= 7 * COUNT as u64, "{given_up} cells were given up");
 }
 
-/// A reader joins a tap between messages.
+/// A reader that joins a tap begins between two messages.
 #[test]
 fn a_tap_of_messages() {
     let _watched = watched();
@@ -613,7 +616,7 @@ fn role_messages() {
     listen();
 }
 
-/// A producer that is killed while it writes a message leaves nothing of it.
+/// If a producer is killed while it writes a message, no part of the message is seen.
 #[test]
 fn nothing_of_a_killed_producers_message_is_seen() {
     let _watched = watched();
@@ -640,7 +643,8 @@ fn nothing_of_a_killed_producers_message_is_seen() {
     assert_eq!(all.poll(|it| assert_eq!((it.kind, it.bytes), (7, &message(9)[..]))).unwrap(), 1);
 }
 
-/// A header that contradicts its cells is damage: no panic, no byte beyond the message's cells.
+/// A message header that contradicts the message's cells is reported as damage. The reader does not
+/// panic, and reads no byte beyond these cells.
 #[test]
 fn a_false_header_is_damage() {
     let _watched = watched();
@@ -650,7 +654,8 @@ fn a_false_header_is_damage() {
         tx.publish(0, b"one cell").unwrap();
         let head = attached.participation().checked().areas.events.at;
         let cell = attached.participation().mapping().address(head, 0).unwrap().cast::<AtomicU32>();
-        // SAFETY: the first cell, which is published and which no handle is lent.
+        // SAFETY: the address is that of the first cell, which is published, and which no handle is
+        // lent.
         unsafe {
             cell.as_ref().store(length, Relaxed);
             cell.add(1).as_ref().store(kind, Relaxed);

@@ -45,7 +45,8 @@ fn take_descriptors(left: usize) -> Vec<OwnedFd> {
     taken
 }
 
-/// Asserts that a call that has no descriptor left says so, and says nothing of the segment.
+/// Asserts that a call without a free descriptor fails for this reason, and that its error says
+/// nothing about the segment.
 #[track_caller]
 fn refused_a_descriptor<T>(result: Result<T, slipring_shm::SegmentError>) {
     let failed = problem(result);
@@ -68,7 +69,8 @@ fn role_few_descriptors() {
     // SAFETY: as in `role_holder`.
     refused_a_descriptor(unsafe { segment.attach() });
     drop((segment, one));
-    // One for the file, and then one more for the process.
+    // With 1 descriptor, the call can open the file. With 2, it can also open a pidfd, but nothing
+    // more.
     for left in [1, 2] {
         let _taken = take_descriptors(left);
         refused_a_descriptor(Eviction::find(&name, "sum", None));
@@ -96,7 +98,7 @@ fn a_live_segment_is_not_called_dead_for_want_of_a_descriptor() {
     assert!(role.end().success() && holder.end().success());
 }
 
-/// Uses a segment that a process with `/proc` made, and makes one.
+/// Runs without `/proc`. Uses a segment that a process with `/proc` made, and makes another.
 fn role_no_proc() {
     let mount = ["-t", "tmpfs", "tmpfs", "/proc"];
     if !Command::new("mount").args(mount).status().unwrap().success() {
@@ -110,7 +112,7 @@ fn role_no_proc() {
     assert_eq!(attached.participant(), 2);
     let failed = problem(Eviction::find(&theirs, "sum", None));
     assert!(matches!(failed.of(), Problem::NoStage { .. }), "{}", failed.message);
-    // The only known name of the program is the one that it was called by.
+    // Without `/proc`, the program's only known name is the one by which it was called.
     let made = Test::create(&own).capacity(4).reader("sum").build().unwrap();
     let own = attach(&made);
     let _sum = own.reader("sum").unwrap();
@@ -138,7 +140,7 @@ fn segments_of_programs_with_and_without_proc_are_one() {
     let own = theirs.attach();
     assert_eq!(own.participant(), 2);
     assert_problem!(own.reader("sum"), Problem::Taken { .. });
-    // Without its start time, the process cannot be identified.
+    // A process whose start time is unknown cannot be identified.
     assert_problem!(
         Eviction::find(&theirs.0, "sum", None),
         Problem::Evict(EvictProblem::Unidentified { .. })
@@ -174,7 +176,7 @@ fn a_segment_of_an_unknown_boot_is_of_this_one_in_memory() {
     assert_problem!(Test::open(&name.0), Problem::Header(HeaderProblem::Boot));
 }
 
-/// The observer in Python judges as the library does.
+/// The observer in Python decides as the library does whether a segment is of this boot.
 #[test]
 fn an_observer_in_python_reads_a_segment_of_an_unknown_boot() {
     let _watched = watched();
@@ -196,7 +198,8 @@ fn an_observer_in_python_reads_a_segment_of_an_unknown_boot() {
     assert!(String::from_utf8_lossy(&other.stderr).contains("started last"), "{other:?}");
 }
 
-/// A disk outlives a boot, and locks do not.
+/// A file on a disk outlives a boot, but its locks do not. So while a byte is held, the file is of
+/// this boot.
 #[test]
 fn a_segment_of_an_unknown_boot_is_of_this_one_on_a_disk_while_a_byte_is_held() {
     let _watched = watched();

@@ -1,7 +1,7 @@
 //! `clients/client.c`, a reader and a producer that know segments from SEGMENT.md alone, at rings
-//! beside the handles of this crate. Either side is killed, and the other one goes on.
+//! beside the handles of this crate. Either side is killed, and the other one continues.
 //!
-//! Without a C compiler, each test says that it did not run.
+//! If there is no C compiler, each test prints that it did not run.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -123,8 +123,8 @@ fn readers_in_c_and_a_producer_here() {
     }
 }
 
-/// Two producers in C and one here, which gives up claims. A reader in C closes the ring, or one
-/// here does.
+/// Two producers in C and one of this crate, which gives up claims, publish into one ring. A reader
+/// in C, or one of this crate, closes the ring.
 #[test]
 fn producers_in_c_and_here() {
     let _watched = watched();
@@ -177,8 +177,8 @@ fn producers_in_c_and_here() {
     }
 }
 
-/// A reader in C is killed while it is lent events. Its successor here learns of them, and so does
-/// a reader in C that succeeds this one.
+/// A reader in C is killed while it is lent events. Its successor, a reader of this crate, learns
+/// which events these are, and so does a reader in C that succeeds this reader.
 #[test]
 fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
     let _watched = watched();
@@ -190,7 +190,7 @@ fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
         let mut next = first;
         for round in 1..20 {
             let end = next.wrapping_add(6);
-            // In runs of 2 and 4.
+            // The producer publishes runs of 2 and 4 events.
             tx.claim_n(2).unwrap().publish();
             tx.claim_n(4).unwrap().publish();
             let mut reader = Running::start(program, &["hold", &name.0, "one"]);
@@ -201,7 +201,7 @@ fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
             drop(reader); // killed
             let mut here = attached.reader("one").unwrap();
             assert_eq!(here.redelivered(), (next..held).into());
-            // It leaves in the middle of a run, with events in its hands.
+            // The successor leaves in the middle of a run, while it is lent events.
             assert_eq!(here.poll(1, |_, at| assert_eq!(at.seq, next)).unwrap(), 1);
             next = next.wrapping_add(1);
             assert_eq!(here.batch(4).unwrap().len(), 4);
@@ -230,7 +230,7 @@ fn a_killed_reader_in_c_has_printed_what_it_released() {
     let mut tx = attached.producer().unwrap();
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Now and then the stream rests, so that the reader sleeps.
+        // The stream pauses now and then, so that the reader sleeps.
         scope.spawn(|| {
             for count in 0_u64.. {
                 match tx.try_claim() {
@@ -332,7 +332,7 @@ fn a_killed_producer_in_c_is_followed_by_one_here_and_back() {
         }
     };
     for round in 0..20 {
-        // The producer waits for room when it is killed, or works.
+        // The producer is killed while it waits for room, or while it publishes.
         let producer = Running::start(program, &["produce", &name.0, "1000000"]);
         read(100 + round);
         drop(producer);
@@ -351,8 +351,8 @@ fn a_killed_producer_in_c_is_followed_by_one_here_and_back() {
     assert_eq!(inspect(&name.0).unwrap().producer_seats[0].deaths, 20);
 }
 
-/// Producers in C are killed one after the other, at any step. Their reader is in C, too, so each
-/// successor goes on from the boundary that it stores.
+/// Producers in C are killed one after the other, at any step. Their reader is in C as well, so
+/// each successor continues from the boundary that this reader stores.
 #[test]
 fn a_reader_in_c_outlives_its_producers() {
     let _watched = watched();
@@ -400,7 +400,7 @@ fn role_claim() {
 }
 
 /// Producers are killed with claims, while all other processes are clients in C. A reader among
-/// them gives the claims up, and goes on with the events of the next producer.
+/// them gives up the claims, and continues with the events of the next producer.
 #[test]
 fn a_reader_in_c_recovers_producers() {
     let _watched = watched();
@@ -448,7 +448,7 @@ fn what_the_client_does_not_know_it_refuses() {
     assert!(complaint(&["read", &name.0, "two"]).contains("no such stage"));
     let reader = attached.reader("one").unwrap();
     assert!(complaint(&["read", &name.0, "one"]).contains("another process has the stage"));
-    // An invalid count closes no ring.
+    // A client that is given an invalid count does not close the ring.
     for count in ["abc", "", "-1", "+1", " 1", "1x", "0x10", "18446744073709551616"] {
         assert!(complaint(&["produce", &name.0, count]).contains("is no number"), "{count:?}");
         assert_eq!(inspect(&name.0).unwrap().ending, Ending::Running);
@@ -477,7 +477,7 @@ fn a_client_in_c_with_closed_descriptors_leaves_the_header_alone() {
         let before = head();
         assert_eq!(run(closes, &["read", &pool.0, "one"]), Some(1), "{closes}");
         assert!(head() == before, "{closes}: the header is another");
-        // An output that is closed takes no event.
+        // A client whose output is closed releases no event.
         let name = Name::new();
         let attached = join(&builder(&name, 0).reader("one").build().unwrap());
         let mut tx = attached.producer().unwrap();

@@ -1,7 +1,7 @@
 //! Processes that publish and handle blocks and messages, killed between two machine instructions
 //! of each call. Survivors and newcomers then finish the stream, and the oracle checks all of it.
 //!
-//! No test asserts a time: a wait that never ends is found by the watchdog.
+//! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))] // breakpoints and registers
 
 mod common;
@@ -18,13 +18,13 @@ use slipring::{BatchError, ClaimError, WaitError};
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // This process has no watchdog, whose thread would be lost in forked children. The process that
-    // waits for it has one.
+    // This process starts no watchdog, because a forked child would lose the watchdog's thread. The
+    // process that waits for this one has a watchdog.
     drop(_watched);
     play(&[("instructions", role_instructions)]);
 }
 
-/// Lives of producers: ids of each come in their order.
+/// Lives of the producers. Stages must see the ids of one life in their order.
 const VICTIM: u64 = 1;
 const SURVIVOR: u64 = 2;
 const NEWCOMER: u64 = 3;
@@ -32,7 +32,7 @@ const NEWCOMER: u64 = 3;
 const BLOCKS: Shape =
     Shape { messages: false, capacity: 8, several: false, writes: false, passes: false };
 const CHANGED: Shape = Shape { writes: true, ..BLOCKS };
-/// A successor of the stage that writes passes over items that may be half-written.
+/// Shape in which a successor of the writing stage passes over items that may be half-written.
 const PASSED: Shape = Shape { passes: true, ..CHANGED };
 const MESSAGES: Shape = Shape { messages: true, capacity: 16, ..BLOCKS };
 
@@ -44,12 +44,13 @@ const LONG: usize = 300;
 struct Call {
     name: &'static str,
     shape: Shape,
-    /// Number of the stage that the victim runs; `None` if the victim is a producer.
+    /// Number of the stage that the victim runs, or `None` if the victim is a producer.
     stage: Option<usize>,
-    /// The victim's life: a mark before the survivors act, one before the call, and one after it.
+    /// Code that the victim runs. It marks the points before the survivors act, before the call,
+    /// and after it.
     victim: fn(&World, &Ledger),
-    /// The states that kills in the call leave, in alphabetical order: with a single producer, and
-    /// with several.
+    /// The states that kills in the call leave, in alphabetical order: first with a single
+    /// producer, then with several.
     states: [&'static [&'static str]; 2],
 }
 
@@ -149,10 +150,11 @@ fn victim_batches<const STAGE: usize>(world: &World, ledger: &Ledger) {
     mark();
 }
 
-/// The publication was made or not; with several producers, a claim may have been made before it.
+/// States after a kill: the publication was made or was not made. With several producers, a claim
+/// may have been made before the publication.
 const WHOLE: [&[&str]; 2] =
     [&["not published", "published"], &["not published", "published", "skipped"]];
-/// Padding, or a given-up claim across the ring's end, may be published alone.
+/// States in which padding, or a given-up claim across the ring's end, may also be published alone.
 const PADDED: [&[&str]; 2] = [WHOLE[1], WHOLE[1]];
 const FRONTS: [&[&str]; 2] =
     [&["not published", "part", "published"], &["not published", "part", "published", "skipped"]];
@@ -190,12 +192,13 @@ const CALLS: [Call; 14] = {
 
 /// Handles of survivors.
 struct Hands {
-    /// A producer, unless the victim was the only one.
+    /// A producer, unless the victim was the only producer.
     tx: Option<Tx>,
     stages: [Option<Stage>; 2],
 }
 
-/// Lets the stages handle the available items, or wait shortly, and so find dead producers.
+/// Lets the stages handle the available items. A stage without items waits for a moment, and so
+/// finds dead producers.
 fn handle(stages: &mut [Stage], ledger: &Ledger) {
     for stage in stages {
         if stage.poll(2, ledger).unwrap() != 0 {
@@ -325,8 +328,8 @@ impl Call {
     }
 
     /// Finishes a stream whose victim is killed at once. So everything that this process does only
-    /// the first time, such as resolving symbols, is done, and makes no difference between its
-    /// children.
+    /// the first time, such as resolving symbols, is done before it forks the children that are
+    /// compared.
     fn warm_up(&self, several: bool, ledger: &Ledger) -> Option<()> {
         let (world, mut hands) = self.before(several, ledger);
         self.victim(&world, &mut hands, ledger)?.kill();
@@ -392,15 +395,15 @@ fn role_instructions() {
             ));
             let found: Vec<_> = found.into_iter().collect();
             assert_eq!(found, call.states[usize::from(several)], "{name}");
-            // A run may differ from the one that was recorded, by addresses of memory.
+            // A run may differ from the recorded run, because memory addresses differ.
             assert!(came * 4 >= places.len() * 3, "{name}: most victims took another path");
         }
     }
     say("done");
 }
 
-/// Kills victims between two instructions of calls. The default is a sample of the instructions;
-/// `SLIPRING_KILL_ALL=1` asks for all of them.
+/// Kills victims between two instructions of each call. The default is a sample of the
+/// instructions, and `SLIPRING_KILL_ALL=1` asks for all of them.
 fn kill_in(calls: &[&str]) {
     assert!(calls.iter().all(|name| CALLS.iter().any(|call| call.name == *name)));
     test_in_a_role("instructions", &[("CALLS", &calls.join(";"))]);

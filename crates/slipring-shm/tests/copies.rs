@@ -1,7 +1,7 @@
 //! Processes that copy events, beside a process that lends events, one that is killed, one that
 //! shortens the file, and one that stores any bytes anywhere in the file.
 //!
-//! No test asserts a time: a wait that never ends is found by the watchdog.
+//! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -47,7 +47,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_micros(200)
 }
 
-/// A producer that lends its slots to itself.
+/// Publishes events as a process that attached with `attach`, whose handles lend.
 fn role_lender() {
     let lent = attach(&Test::open(value("name")).unwrap());
     let mut tx = lent.producer().unwrap();
@@ -180,10 +180,10 @@ fn role_scribbler() {
     // SAFETY: the file is mapped until the process ends.
     let word = |at: usize| unsafe { AtomicU64::from_ptr(first.add(at).as_ptr()) };
     let begin: Vec<u64> = (0..words).map(|at| word(at).load(Relaxed)).collect();
-    // Words that are not zero matter most.
+    // Words that are not zero at first are in use, so most stores go near these.
     let used: Vec<usize> = (0..words).filter(|&at| begin[at] != 0).collect();
     let mut random = fastrand::Rng::with_seed(value("seed").parse().unwrap());
-    // The head is no part of the words that handles use.
+    // Handles use no word of the head after they have attached.
     let head = slipring_shm::parts::layout::HEAD as usize / 8;
     say("begun");
     for round in 0u64.. {
@@ -206,7 +206,8 @@ fn role_scribbler() {
             Relaxed,
         );
         if round % 512 == 0 {
-            // Heals the segment, so that handles get further.
+            // Restores the words behind the head to their first values, so that handles get
+            // further.
             (head..words).for_each(|at| word(at).store(begin[at], Relaxed));
         }
         if random.u8(..64) == 0 {
@@ -215,7 +216,7 @@ fn role_scribbler() {
     }
 }
 
-/// Counts of calls: those that gave or took an event, and those that did not.
+/// Counts of calls: first of those that returned or took an event, then of those that did not.
 static DONE: AtomicU32 = AtomicU32::new(0);
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 
@@ -229,7 +230,7 @@ fn count<T, E: std::fmt::Display>(result: Result<T, E>) {
     };
 }
 
-/// Calls a handle of a stage some times.
+/// Makes several calls of a stage's handle, and counts their results.
 macro_rules! read {
     ($handle:expr) => {{
         let handle = &mut $handle;
@@ -250,7 +251,7 @@ where
     count(publish(&[block(2), block(3)], Some(soon())));
 }
 
-/// Takes handles of all kinds, and calls them again and again. A call may fail, and nothing worse
+/// Takes handles of all kinds, and calls them again and again. A call may fail, but nothing worse
 /// may happen.
 fn role_copier() {
     let (name, number): (_, usize) = (value("name"), value("graph").parse().unwrap());
@@ -347,8 +348,8 @@ fn a_process_that_copies_survives_any_bytes() {
     }
 }
 
-/// A copying process may still have to wait for a process that holds the same places and follows
-/// the protocol.
+/// A copying process may still have to wait for room, or for a place that another handle has. A
+/// call with a deadline ends by its deadline.
 #[test]
 fn a_call_with_a_deadline_ends_by_it() {
     let _watched = watched();

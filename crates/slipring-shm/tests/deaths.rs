@@ -2,7 +2,7 @@
 //! while others wait for them.
 //!
 //! A survivor learns of a death within a notice plus the time that the kernel takes to end a
-//! process. No test asserts a time: the watchdog finds a wait that never ends.
+//! process. No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -21,8 +21,8 @@ use slipring_shm::{Attached, OnDeath, Problem, Producer, Reader, Segment};
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // This process has no watchdog, whose thread would be lost in a forked child. The process that
-    // waits for it has one.
+    // This process starts no watchdog, because a forked child would lose the watchdog's thread. The
+    // process that waits for this one has a watchdog.
     drop(_watched);
     play(&[
         ("read", role_read),
@@ -192,7 +192,7 @@ fn every_wait_strategy_passes_messages_between_processes() {
     }
 }
 
-/// With a notice of a second, the sleepers are woken by the close and not by their own clock.
+/// The notice is a second, so the close wakes the sleepers, and not their own timeout.
 #[test]
 fn a_close_wakes_the_sleepers_of_other_processes() {
     let _watched = watched();
@@ -205,7 +205,7 @@ fn a_close_wakes_the_sleepers_of_other_processes() {
     assert!(matches!(graph.me.producer().unwrap_err().problem(), Problem::Over));
 }
 
-/// A stopped process is alive: a party that waits for it waits on, without an error.
+/// A stopped process is alive, so a party that waits for it continues to wait, and gets no error.
 #[test]
 fn a_stopped_reader_is_waited_for() {
     let _watched = watched();
@@ -234,7 +234,7 @@ fn a_producer_that_waits_learns_of_a_readers_death_as_declared() {
         let survivor = graph.reader(1 - victim);
         let role = graph.start("read", STAGES[victim]);
         let mut tx = graph.start("publish", "");
-        // The victim does not run any more when the ring gets full.
+        // The victim is stopped before the ring gets full.
         role.signal(Signal::STOP);
         tx.tell("5");
         asleep(&tx);
@@ -260,7 +260,7 @@ fn a_producer_that_waits_learns_of_a_readers_death_as_declared() {
             }
             continue;
         }
-        // A successor takes the place, and the producer goes on.
+        // A successor takes the place, and the producer continues.
         let mut successor = graph.reader(victim);
         if graph.on_death == OnDeath::Tell {
             tx.tell("1");
@@ -328,8 +328,8 @@ fn start(name: &Name, role: &str, stage: &str) -> Role {
     role
 }
 
-/// A producer that dies closes the ring, if that was declared. The stages handle the published
-/// events, and end; a later producer is refused.
+/// The death of a producer closes the ring if this was declared. The stages handle the published
+/// events, and end. A later producer is refused.
 #[test]
 fn the_death_of_a_single_producer_closes_as_declared() {
     let _watched = watched();
@@ -401,7 +401,7 @@ fn the_death_of_the_last_producer_closes_as_declared() {
     assert_problem!(me.shared_producer(), Problem::Over);
 }
 
-/// Only the death of producers can be declared to close the ring.
+/// Only for producers can a death be declared to close the ring.
 #[test]
 fn the_death_of_a_stage_cannot_close() {
     let _watched = watched();
@@ -457,7 +457,8 @@ fn role_fork() {
     assert_eq!(first.as_ref().unwrap().next_seq(), 2);
 }
 
-/// Forks a child that drops a claim of one of several producers. The parent still has the claim.
+/// As one of several producers, forks a child that drops its copy of a claim. The parent still has
+/// the claim.
 fn drop_inherited_claim() {
     let segment = slipring_shm::Segment::<u64>::create_memfd("claims").capacity(8).producers(2);
     let segment = segment.reader("reader").build().unwrap();
@@ -510,7 +511,7 @@ fn no_producer_follows_a_close() {
     let mut tx = graph.producer();
     publish(&mut tx).unwrap();
     let values = [("NAME", graph.name.0.as_str()), ("STAGE", ""), ("WAIT", "blocking")];
-    // The role has found the ring open.
+    // The role has checked that the ring is open, and stops before it takes the place.
     let mut late = Role::stopping("publish", "taking", &values);
     drop(tx);
     late.tell("go on");

@@ -1,7 +1,7 @@
 //! Processes that have no file descriptor left: an attached process still learns of deaths and
 //! recovers the dead, and a process that tries to attach gets the reason why it cannot.
 //!
-//! No test asserts a time: a wait that never ends is found by the watchdog.
+//! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -202,8 +202,8 @@ fn role_attach() {
     }
 }
 
-/// Attaching needs some descriptors, keeps fewer, and fails with the reason if there are none. In
-/// the second round, all places had belonged to dead processes.
+/// Attaching needs some descriptors for a moment, and keeps fewer. If there are too few, it fails
+/// with the reason. In the second round, all places belong to dead processes at first.
 #[test]
 fn attaching_without_descriptors_is_refused_with_the_reason() {
     let _watched = watched();

@@ -2,7 +2,7 @@
 //! the first value behind the last one. The client does what the page says, or refuses the segment
 //! and names field and value.
 //!
-//! Without Python or a C compiler, a test that needs one says that it did not run.
+//! A test that needs Python or a C compiler, and finds none, prints that it did not run.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -24,8 +24,7 @@ const PAGE: &str = include_str!("../SEGMENT.md");
 /// A field of the head that has one of a few values.
 #[derive(Debug, PartialEq)]
 struct Enumeration {
-    /// Offset of the field in the file. For a field of stages, the offset in the first stage's
-    /// record counts.
+    /// Offset of the field in the file. If it is a field of stages, it is that of the first stage.
     at: usize,
     most: u64,
 }
@@ -80,7 +79,7 @@ fn kill_a_producer(program: &Path, name: &Name) {
     drop(producer);
 }
 
-/// Runs a client that must refuse. Returns what it says.
+/// Runs a client that must refuse a segment. Returns its message.
 fn complaint(command: &mut Command) -> String {
     let Output { status, stderr, .. } = command.stdout(Stdio::null()).output().unwrap();
     let complaint = String::from_utf8(stderr).unwrap();
@@ -106,7 +105,7 @@ fn the_page_has_these_enumerations() {
     assert_eq!(found, known);
 }
 
-/// A value that is not on the page is refused, and named.
+/// Clients refuse a value that is not on the page, and name it.
 #[test]
 fn other_values_are_refused() {
     let _watched = watched();
@@ -142,8 +141,8 @@ fn change_head(name: &Name, at: usize, to: &[u8]) {
     file.write_all_at(head.bytes(), 0).unwrap();
 }
 
-/// A segment that was made without `/proc` does not tell its boot, and counts as one of this boot.
-/// Bytes without a meaning are ignored.
+/// A segment that was made without `/proc` does not state its boot, and counts as a segment of this
+/// boot. Clients ignore bytes without a meaning.
 #[test]
 fn an_unknown_boot_is_not_another_one() {
     let _watched = watched();
@@ -174,7 +173,8 @@ fn an_unknown_boot_is_not_another_one() {
     }
 }
 
-/// Each bit of the status, and one that is not on the page.
+/// The clients react to each bit of the status as the page says, and to one that is not on the
+/// page.
 #[test]
 fn each_bit_of_the_status() {
     let _watched = watched();
@@ -249,7 +249,7 @@ fn each_kind() {
             }
             1 => {
                 messages(&name, 0);
-                // Here each slot has a stamp, even inside a message.
+                // At this position, each slot has a stamp, even inside a message.
                 messages(&Name::new(), u64::MAX - 70);
             }
             2 => {
@@ -261,7 +261,8 @@ fn each_kind() {
     }
 }
 
-/// Messages of all lengths, padding and given-up claims, as the observer in Python prints them.
+/// The observer in Python prints messages of all lengths, with padding and given-up claims in
+/// between. The reader in C refuses them.
 fn messages(name: &Name, first: u64) {
     let segment = Segment::<Messages>::create(&name.0).capacity(16).first_seq(first).producers(2);
     let segment = segment.reader("one").tap("view", 1).build().unwrap();
@@ -297,7 +298,8 @@ fn messages(name: &Name, first: u64) {
     client.agrees(name);
 }
 
-/// Blocks, with the stamps beside them or ahead of each.
+/// The observer in Python prints blocks, with their stamps in an area of their own or in front of
+/// each. The reader in C refuses them.
 fn blocks(name: &Name, inside: bool) {
     let segment = Segment::<Blocks>::create(&name.0).capacity(8).block(24, 8);
     let segment = segment.type_name("test/blocks", 1).schema("three words");
@@ -339,7 +341,7 @@ fn each_access() {
         }
         if let Some(client) = Client::new() {
             assert_eq!(client.agrees(&name).stages[0].writes, access == 1);
-            // A stage that writes has not released the events.
+            // If the stage writes, no event is final, because the stage has not released it.
             let seen = client.events(&name, &[]);
             assert!(seen.len() == 3 && seen.iter().all(|seen| seen.last == (access == 0)));
         }
@@ -459,8 +461,8 @@ fn each_effect_of_a_stages_death() {
     }
 }
 
-/// The last producer's process is killed, with one producer and with several, and a stage behind
-/// them, or one behind that, waits.
+/// The last producer's process is killed, in a ring with one producer and in a ring with several.
+/// The first stage waits, or the stage behind it.
 #[test]
 fn each_effect_of_the_producers_death() {
     let _watched = watched();

@@ -1,6 +1,6 @@
 //! Evictions of real processes that are stopped, hang, die or leave meanwhile.
 //!
-//! No test asserts a time: a wait that never ends is found by the watchdog.
+//! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -69,7 +69,7 @@ impl Ring {
         Eviction::find(&self.name.0, "one", None)
     }
 
-    /// Takes the place of an evicted process, and reads all events: none is lost.
+    /// Takes the place of an evicted process, and reads all events, of which none may be lost.
     fn assert_goes_on(&self) {
         assert_eq!(
             slipring_shm::inspect(&self.name.0).unwrap().stages[0].seats[0].participant,
@@ -132,7 +132,7 @@ fn role_evict() {
     listen();
 }
 
-/// Holds a lock on byte 2 until it is told to go on: `shared` or `alone`.
+/// Holds a lock on byte 2 until its parent sends a line. The value `HOLD` is `shared` or `alone`.
 fn role_keep() {
     use std::os::fd::AsFd;
     let path = format!("/dev/shm/{}.slipring", value("NAME"));
@@ -285,8 +285,8 @@ fn evicted(
     me
 }
 
-/// One of several producers is evicted. Its claim is given up, and the other producers go on behind
-/// the claim.
+/// One of several producers is evicted. Its claim is given up, and the other producers continue
+/// behind the claim.
 #[test]
 fn one_of_several_producers_is_evicted() {
     let _watched = watched();
@@ -324,7 +324,7 @@ fn a_member_of_a_tap_is_evicted() {
     let (mut tx, mut reader) = (me.producer().unwrap(), me.reader("one").unwrap());
     for seq in 5..30 {
         reader.poll(8, |_, _| ()).unwrap();
-        // The call does not wait, so it recovers no member.
+        // The call does not wait, so it would not recover a dead member.
         tx.try_publish(|slot| slot.fill(seq, 1)).unwrap();
     }
     drop(me.subscribe("tap", StartAt::Now).unwrap());
@@ -400,14 +400,14 @@ fn a_process_of_another_start_time_is_not_killed() {
     record.pid_namespace.store(0, Relaxed);
     assert_problem!(ring.find(), Problem::Evict(EvictProblem::Unidentified { .. }));
     record.pid_namespace.store(namespace, Relaxed);
-    // The number of a thread, and one that no process has.
+    // Numbers that no process has.
     for wrong in [0, u32::MAX, i32::MAX as u32] {
         let pid = record.pid.swap(wrong, Relaxed);
         assert_problem!(ring.find(), Problem::Evict(EvictProblem::HeldByAnother { .. }));
         record.pid.store(pid, Relaxed);
     }
     assert_eq!(ring.find().unwrap().occupant().pid, role.pid());
-    // A seat that names no participant of the segment.
+    // The seat names a participant that the segment cannot have.
     let areas = &ring.me.participation().checked().areas;
     let file = std::fs::OpenOptions::new().write(true).open(ring.name.path()).unwrap();
     use std::os::unix::fs::FileExt;
@@ -458,7 +458,7 @@ fn a_dead_process_is_recovered() {
 #[test]
 fn a_place_that_changes_hands_costs_no_other_process() {
     let _watched = watched();
-    // The occupant leaves the place, and its process goes on.
+    // The occupant leaves the place, and its process continues to run.
     let ring = Ring::new();
     let mut role = ring.hold();
     let found = ring.find().unwrap();
@@ -557,7 +557,7 @@ fn an_evictor_killed_at_any_step_has_a_successor() {
         until(|| before.contains(&step) || ring.me.liveness(2).unwrap() != Liveness::Alive);
         match ring.find() {
             Ok(found) => _ = found.kill(LONG).unwrap(),
-            // The seat is free, and so may be the participant's record.
+            // The seat is already free, and perhaps the participant's record as well.
             Err(error) => {
                 let free = matches!(error.problem(), Problem::Evict(EvictProblem::Free { .. }));
                 assert!(free && (step == "buried" || ends.contains(&step)), "{step}: {error}");

@@ -1,6 +1,6 @@
 //! The programs in `clients`, which know segments from SEGMENT.md alone.
 //!
-//! Without Python or a C compiler, a test that needs one says that it did not run.
+//! A test that needs Python or a C compiler, and finds none, prints that it did not run.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -19,16 +19,17 @@ pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name)
 }
 
-/// The word with which the clients and their tests fill the event at `seq`.
+/// Returns the word with which the clients and their tests fill the event at `seq`.
 pub fn word_of(seq: u64) -> u64 {
     seq.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1)
 }
 
-/// Returns the interpreter that `SLIPRING_PYTHON` names, or `python3`. Returns `None` if there is
-/// none, after a message of the test.
+/// Returns the interpreter that `SLIPRING_PYTHON` names, or `python3`. If there is none, prints
+/// that the test is skipped, and returns `None`.
 pub fn python() -> Option<Python> {
     let program = std::env::var_os("SLIPRING_PYTHON").unwrap_or("python3".into());
-    // The program itself starts faster than a script that looks for it.
+    // `python3` may be a script that searches for the interpreter. The interpreter itself starts
+    // faster.
     let code = "import sys; sys.exit(1) if sys.version_info < (3, 8) else print(sys.executable)";
     let output = Command::new(&program).args(["-c", code]).stderr(Stdio::null()).output();
     if let Some(output) = output.ok().filter(|output| output.status.success()) {
@@ -46,14 +47,15 @@ pub fn python() -> Option<Python> {
 pub struct Python(OsString);
 
 impl Python {
-    /// The interpreter, without the user's packages: the program needs none.
+    /// Returns a command for the interpreter without the user's packages, which the program does
+    /// not need.
     pub fn bare(&self) -> Command {
         let mut command = Command::new(&self.0);
         command.args(["-B", "-I", "-S"]);
         command
     }
 
-    /// The program `segment.py`.
+    /// Returns a command for the program `segment.py`.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.bare();
         command.arg(source("segment.py")).args(arguments);
@@ -61,8 +63,8 @@ impl Python {
     }
 }
 
-/// Returns the program `client.c`, which the first test builds. Returns `None` if there is no
-/// compiler, after a message of the test.
+/// Returns the path of the built `client.c`, which the first test builds. If there is no compiler,
+/// prints that the test is skipped, and returns `None`.
 pub fn client_in_c() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -71,7 +73,8 @@ pub fn client_in_c() -> Option<&'static Path> {
         if !works.is_ok_and(|status| status.success()) {
             return None;
         }
-        // Another test program may build it, or run it.
+        // Another test program may build or run the client at the same time, so it is built under
+        // another name and then renamed.
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client");
         let built = program.with_extension(std::process::id().to_string());
         let mut command = Command::new(compiler);
@@ -101,9 +104,10 @@ impl Running {
     pub fn start(program: &Path, arguments: &[&str]) -> Running {
         let mut command = Command::new(program);
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // The thread of the test waits for the client, or the client is killed with it.
+        // The client is killed if the thread that started it ends. That thread waits for the client
+        // unless the test fails.
         let dies = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
-        // SAFETY: the closure makes one system call.
+        // SAFETY: the closure makes one system call, and touches no memory of the parent.
         unsafe { command.pre_exec(dies) };
         let mut child = command.spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());

@@ -4,7 +4,7 @@
 //! enters an item into the ledger before it publishes the item, so a kill leaves no unknown item.
 //! - Each published item reaches each stage whole, in order, and once, except for the items that a
 //!   stage's successor announces as redelivered.
-//! - Both stages see the whole of an item that a killed producer was publishing, or nothing of it.
+//! - Both stages see the whole of an item that a killed producer was publishing, or no part of it.
 //!   The same holds for all items of one publication together.
 
 use std::ops::Range;
@@ -29,17 +29,19 @@ const HEADER: usize = 8;
 /// States of an item.
 const ENTERED: u64 = 1;
 const PUBLISHED: u64 = 2;
-/// Added to the count of an item that a stage handles as a redelivered one.
+/// Added to the count of an item that a stage handles as a redelivered item.
 const AGAIN: u64 = 1 << 32;
 /// Added to the count of an item that the first stage has passed over.
 const PASSED: u64 = 1 << 48;
 
 /// Words of a ledger before those of the items: the next id, and two words for the test.
 const HEAD_WORDS: usize = 3;
-/// Words of an item: state, first id of its publication, life, length, and a count for each stage.
+/// Words of an item: its state, the first id of its publication, the life of its producer, its
+/// length, and a count for each stage.
 const WORDS: usize = 6;
 
-/// The knowledge about each item. Forked children share the ledger's memory, so it outlives a kill.
+/// Record of what is known of each item. Forked children share the ledger's memory, so the record
+/// outlives a kill.
 pub struct Ledger {
     words: &'static [AtomicU64],
 }
@@ -66,13 +68,13 @@ impl Ledger {
         ((self.words.len() - HEAD_WORDS) / WORDS) as u64
     }
 
-    /// A word for the test: the position at which a victim publishes or reads. All ones stand for
-    /// any position.
+    /// Returns a word that the test uses for the position at which a victim publishes or reads. All
+    /// ones stand for any position.
     pub fn next_seq(&self) -> &AtomicU64 {
         &self.words[1]
     }
 
-    /// A word for the test: producers stop once it is not zero.
+    /// Returns a word that the test uses to stop producers: they stop once it is not zero.
     pub fn stop(&self) -> &AtomicU64 {
         &self.words[2]
     }
@@ -85,7 +87,8 @@ impl Ledger {
         self.word(id, 4 + stage).load(SeqCst)
     }
 
-    /// Enters the items of one publication of the producer's life `life`. Returns their ids.
+    /// Enters the items of one publication. `life` tells which producer publishes them. Returns
+    /// their ids.
     pub fn enter(&self, life: u64, lens: &[usize]) -> Range<u64> {
         let first = self.words[0].fetch_add(lens.len() as u64, SeqCst);
         for (id, &len) in (first..).zip(lens) {
@@ -120,8 +123,8 @@ impl Ledger {
         message(id, self.len(id))
     }
 
-    /// Asserts that both stages have handled each published item, and the same other items, and
-    /// that each item that they handled again was announced to them.
+    /// Asserts that both stages have handled each published item, and that both handled the same of
+    /// the other items. Each item that a stage handled again must have been announced to it.
     #[track_caller]
     pub fn assert_complete(&self) {
         for id in self.ids() {
@@ -179,7 +182,7 @@ pub fn cells_of(len: usize) -> u64 {
 /// The shape of a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Whether the ring has messages; otherwise it has blocks.
+    /// Whether the ring has messages. Otherwise, it has blocks.
     pub messages: bool,
     pub capacity: u64,
     /// Whether two producers are declared.
@@ -254,7 +257,7 @@ impl World {
         };
         let (mapping, head) = (participation.mapping(), HEAD as usize);
         let length = mapping.length() - head;
-        // SAFETY: mapped; the caller has stopped the processes that write.
+        // SAFETY: the bytes are mapped, and the caller has stopped the processes that write.
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length) }
     }
 
@@ -333,7 +336,7 @@ pub enum Tx {
     SharedMessage(SharedProducer<Messages>),
 }
 
-/// Calls a handle of blocks with one body, and a handle of messages with another one.
+/// Evaluates one expression with a handle of blocks, and another with a handle of messages.
 #[macro_export]
 macro_rules! either {
     ($tx:expr, $handle:ident => $blocks:expr, $messages:expr) => {
@@ -386,7 +389,7 @@ impl Tx {
         ledger.publish(ids);
     }
 
-    /// Claims several blocks, or a message of `len` bytes, writes there, and gives the claim up.
+    /// Claims `len` blocks, or a message of `len` bytes, writes to the claim, and gives it up.
     pub fn give_up(&mut self, len: usize) {
         either!(self, tx => tx.claim_n(len).unwrap()[0].fill(0xEE),
             tx.claim(len).unwrap().fill(0xEE));
@@ -406,7 +409,7 @@ struct View {
     /// The position behind the last item.
     next: u64,
     redelivered: SeqRange,
-    /// Each producer's life, and its last id.
+    /// For each life of a producer, the last id that the stage has seen.
     last: Vec<(u64, u64)>,
 }
 
@@ -465,7 +468,7 @@ impl View {
     }
 }
 
-/// The handle of a stage, with what it must see next.
+/// The handle of a stage, with the checks of what it sees.
 pub struct Stage {
     rx: Rx,
     view: View,

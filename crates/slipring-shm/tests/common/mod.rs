@@ -1,4 +1,5 @@
-//! Shared parts of the tests: events, names that clean up, and child processes that play roles.
+//! Parts that the tests share: events, names whose files are removed with the value, and child
+//! processes that play roles.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::HashMap;
@@ -45,8 +46,8 @@ pub struct Name(pub String);
 impl Name {
     pub fn new() -> Name {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // A test that was killed may have left its files, and its number may be this process's. A
-        // name that is not taken removes them.
+        // A killed test with the same process number may have left files. So a name whose file
+        // exists is not used: it is dropped, which removes the file.
         let mut names = std::iter::repeat_with(|| {
             Name(format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed)))
         });
@@ -103,7 +104,7 @@ impl Failed {
     }
 }
 
-/// Asserts that an error is of a pattern, and shows it if not.
+/// Asserts that a call fails with a problem that matches a pattern.
 #[macro_export]
 macro_rules! assert_problem {
     ($result:expr, $pattern:pat) => {{
@@ -117,14 +118,14 @@ pub fn skip(why: impl Display) {
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why}");
 }
 
-/// Polls until `reached`; the watchdog ends a wait that is too long.
+/// Polls until `reached` returns `true`. The watchdog ends a wait that is too long.
 pub fn until(mut reached: impl FnMut() -> bool) {
     while !reached() {
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Returns whether a lock on byte `number` is held, seen from a description of its own.
+/// Returns whether a lock on byte `number` is held, as a new description sees it.
 pub fn held(path: &Path, number: u32) -> bool {
     let file = std::fs::File::open(path).unwrap();
     let file = File::unchecked(file.into()).unwrap();
@@ -142,14 +143,13 @@ pub struct Role {
 const ROLE: &str = "SLIPRING_SHM_TEST_ROLE";
 const STEP: &str = "SLIPRING_SHM_TEST_STEP";
 
-/// Makes this process die at `step`. The caller is a child of one thread that was forked from a
-/// role.
+/// Makes this process die at `step`. The caller is a forked child of a role, and has one thread.
 pub fn kill_at(step: &str) {
     // SAFETY: no other thread of the child reads its environment.
     unsafe { std::env::set_var(STEP, format!("kill {step}")) };
 }
 
-/// A program and its arguments, in front of the test binary.
+/// A program and its arguments, which start the test binary.
 pub type Wrapper<'a> = &'a [&'a str];
 
 impl Role {
@@ -158,7 +158,7 @@ impl Role {
         Role::start_in(&[], name, values)
     }
 
-    /// Starts the role in a command such as `unshare`.
+    /// Starts the role through a command such as `unshare`.
     pub fn start_in(wrapper: Wrapper<'_>, name: &str, values: &[(&str, &str)]) -> Role {
         let own = std::env::current_exe().unwrap();
         let mut command = match wrapper.split_first() {
@@ -179,7 +179,7 @@ impl Role {
         Role { child, to, from: BufReader::new(from) }
     }
 
-    /// Starts the role, which stops at `step` and reports it.
+    /// Starts the role, and waits until it has stopped at `step`.
     pub fn stopping(name: &str, step: &str, values: &[(&str, &str)]) -> Role {
         let step = format!("stop {step}");
         let mut role = Role::start(name, &[values, &[(STEP, step.as_str())]].concat());
@@ -187,7 +187,7 @@ impl Role {
         role
     }
 
-    /// Runs the role, which is killed at `step`. Returns whether it got there.
+    /// Runs the role, and asserts that it was killed at `step`.
     pub fn killed_at(name: &str, step: &str, values: &[(&str, &str)]) {
         let step = format!("kill {step}");
         let role = Role::start(name, &[values, &[(STEP, step.as_str())]].concat());
@@ -226,7 +226,7 @@ impl Role {
         kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();
     }
 
-    /// Lets the role go on to its end, and waits for that.
+    /// Closes the role's input, so that the role runs to its end, and waits for the end.
     pub fn end(mut self) -> ExitStatus {
         self.to = None;
         self.child.wait().unwrap()
@@ -238,7 +238,7 @@ impl Role {
         self.child.wait().unwrap();
     }
 
-    /// Waits for the role's end without having it go on.
+    /// Waits for the role's end, but does not close its input.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
@@ -272,14 +272,15 @@ pub fn listen() -> String {
     line.trim().to_owned()
 }
 
-/// Whether this process has stopped at its step: it stops once.
+/// Whether this process has stopped at its step. It stops only once.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Plays the role that the environment names, if it names one. The test `plays_a_role` of each file
 /// calls this.
 pub fn play(roles: &[(&str, fn())]) {
     let Ok(name) = std::env::var(ROLE) else { return };
-    // The thread that started this process waits for it, or drops its handle, which kills it.
+    // This process dies with the thread that started it. That thread waits for this process, or
+    // drops its handle, which kills it.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     on_each_step(|step| {
         let Ok(wanted) = std::env::var(STEP) else { return };
@@ -305,7 +306,7 @@ pub fn own_mounts() -> Option<Wrapper<'static>> {
     [ROOT, USER].into_iter().find(|wrapper| permits(wrapper))
 }
 
-/// Returns whether a wrapper works here.
+/// Returns whether this system permits a wrapper.
 pub fn permits(wrapper: Wrapper<'_>) -> bool {
     let mut command = Command::new(wrapper[0]);
     command.args(&wrapper[1..]).arg("true").stderr(Stdio::null());

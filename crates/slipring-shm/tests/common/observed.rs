@@ -1,4 +1,4 @@
-//! `clients/segment.py`, and the events that it prints.
+//! The observer `clients/segment.py`, and the events that it prints.
 
 use std::path::Path;
 use std::process::Command;
@@ -49,7 +49,7 @@ impl Client {
         let output = self.command(arguments).arg("--json").output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         let complaint = String::from_utf8_lossy(&output.stderr);
-        // `ls` meets segments of other tests, which may be damaged.
+        // `ls` also reads the segments of other tests, which may be damaged.
         let is_quiet = complaint.is_empty() || arguments == ["ls"];
         assert!(output.status.success() && is_quiet, "{arguments:?}: {complaint}");
         said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -72,7 +72,7 @@ impl Client {
         assert_eq!(shown.len(), 1);
         let mut said = shown[0].clone();
         let fields = said.as_object_mut().unwrap();
-        // Values that the inspection does not have.
+        // Removes the values that the inspection does not have.
         assert_eq!(fields.remove("id").unwrap().as_str().unwrap().len(), 32);
         fields.remove("failure").unwrap();
         fields.remove("first").unwrap();
@@ -102,7 +102,7 @@ fn forget_orphans(value: &mut Value) {
     }
 }
 
-/// A summary as the program prints it.
+/// Returns the JSON that the program must print for a summary.
 fn told(summary: &Summary) -> Value {
     let seat = |seat: &SeatSummary| {
         json!({
@@ -151,7 +151,7 @@ fn told(summary: &Summary) -> Value {
 #[derive(Debug, PartialEq)]
 pub struct Seen {
     pub seq: u64,
-    /// The word that fills the copy; `None` if the copy is torn.
+    /// The word that fills the copy, or `None` if the copy is torn.
     pub word: Option<u64>,
     pub whole: bool,
     pub last: bool,

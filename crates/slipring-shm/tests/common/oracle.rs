@@ -21,7 +21,7 @@ pub struct Numbered {
     pub seq: u64,
     pub by: u64,
     check: u64,
-    /// Two words that a stage that writes changes one after the other.
+    /// Two words that a writing stage changes, one after the other.
     once: u64,
     twice: u64,
 }
@@ -54,14 +54,14 @@ impl Numbered {
     }
 }
 
-/// Names of the stages: the first, and one behind it.
+/// Names of the stages: the first stage, and the stage behind it.
 pub const STAGES: [&str; 2] = ["first", "later"];
 
 /// Makes words, all zero, in memory that forked children share. The memory is never unmapped.
 pub fn shared_words(count: usize) -> &'static [AtomicU64] {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    // SAFETY: new memory at an address that the kernel chooses, which is never unmapped.
+    // SAFETY: the kernel chooses an address for new memory, which is never unmapped.
     unsafe {
         let first = libc::mmap(std::ptr::null_mut(), count * 8, access, flags, -1, 0);
         assert_ne!(first, libc::MAP_FAILED);
@@ -69,8 +69,8 @@ pub fn shared_words(count: usize) -> &'static [AtomicU64] {
     }
 }
 
-/// How often each stage has handled each event, and the events that producers have published. The
-/// words lie in memory that forked children share, so they outlive a kill.
+/// Record of how often each stage has handled each event, and of the events that producers have
+/// published. Its words lie in memory that forked children share, so they outlive a kill.
 pub struct Journal {
     words: &'static [AtomicU64],
     events: usize,
@@ -78,7 +78,7 @@ pub struct Journal {
 
 /// Words of a journal before the counts.
 const HEADER: usize = 4;
-/// Added to the count of an event that a stage handles as a redelivered one.
+/// Added to the count of an event that a stage handles as a redelivered event.
 const AGAIN: u64 = 1 << 32;
 /// Added to the count of an event that a stage passes over.
 const PASSED: u64 = 1 << 48;
@@ -99,17 +99,19 @@ impl Journal {
         &self.words[HEADER + stage * self.events + seq as usize]
     }
 
-    /// The position before which all events are published, as far as the producers know.
+    /// Returns the word that holds the position before which all events are published, as far as
+    /// the producers know.
     pub fn published(&self) -> &AtomicU64 {
         &self.words[0]
     }
 
-    /// The number of events of the publication that a producer is in.
+    /// Returns the word that holds the number of events in the publication that a producer has
+    /// begun.
     pub fn unsure(&self) -> &AtomicU64 {
         &self.words[2]
     }
 
-    /// A word for the test.
+    /// Returns a word that the test uses as it likes.
     pub fn note(&self) -> &AtomicU64 {
         &self.words[1]
     }
@@ -128,15 +130,16 @@ impl Journal {
     }
 }
 
-/// The handle of a stage, with what it must see next.
+/// The handle of a stage, and the position that it must see next.
 pub struct Stage {
     hand: Hand,
     number: usize,
     next: u64,
     pub redelivered: SeqRange,
-    /// Whether the first stage writes.
+    /// Whether the first stage writes to events.
     writes: bool,
-    /// First position that a successor of the producer has published; `u64::MAX` if there is none.
+    /// First position that a successor of the producer has published, or `u64::MAX` if there is
+    /// none.
     successor_from: u64,
 }
 
@@ -255,7 +258,7 @@ impl Stage {
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub capacity: u64,
-    /// Whether the first stage writes.
+    /// Whether the first stage writes to events.
     pub writes: bool,
     /// Whether a successor of a stage that writes passes over events that may be half-written.
     pub passes: bool,
@@ -263,7 +266,7 @@ pub struct Shape {
     pub tap: Tapped,
 }
 
-/// Position of the ring's tap, if it has one.
+/// Place of the tap in the ring's graph, if the ring has a tap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tapped {
     No,
@@ -288,8 +291,8 @@ pub fn join(segment: &Segment<Numbered>) -> Attached<Numbered> {
     unsafe { segment.attach() }.unwrap()
 }
 
-/// Repeats a call while it finds a place taken: a killed process holds its places until the kernel
-/// has taken its memory down.
+/// Repeats a call while it finds a place taken, because a killed process holds its places until the
+/// kernel has freed its memory.
 pub fn retry<T>(mut take: impl FnMut() -> Result<T, SegmentError>) -> Result<T, SegmentError> {
     loop {
         match take() {
@@ -325,7 +328,7 @@ impl World {
     pub fn memory(&self) -> &[u8] {
         let mapping = self.me.participation().mapping();
         let (head, length) = (HEAD as usize, mapping.length());
-        // SAFETY: mapped; the caller has stopped every process that could write.
+        // SAFETY: the bytes are mapped, and the caller has stopped every process that could write.
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
     }
 
@@ -436,15 +439,15 @@ pub fn publish_run(tx: &mut Producer<Numbered>, len: u64, by: u64, journal: &Jou
 pub struct Hands {
     pub tx: Option<Producer<Numbered>>,
     pub stages: [Option<Stage>; 2],
-    /// A process that runs the first stage until the stream ends.
+    /// Another process, which runs the first stage until the stream ends.
     pub first: Option<libc::pid_t>,
 }
 
 /// Producer after a kill.
 const SUCCESSOR: u64 = 999;
 
-/// Lets the survivors and newcomers finish a stream, and checks all of it. `unsure` is the number
-/// of events in the publication of a killed producer, and `run` the number of events in its
+/// Lets the survivors and newcomers finish a stream, and checks the whole stream. `unsure` is the
+/// number of events in the publication of a killed producer, and `run` the number of events in its
 /// successor's first publication.
 pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, run: u64) {
     let sure = journal.published().load(SeqCst);
@@ -473,7 +476,7 @@ pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, r
                     Ok(mut slots) => {
                         let first = slots.first_seq();
                         if sent == 0 && successor {
-                            // The position is not known before the first claim of a successor.
+                            // A successor's first position is known only after its first claim.
                             let known = first == sure || first == sure + unsure;
                             assert!(known, "{sure}, {unsure}: {first}");
                             stages.iter_mut().for_each(|stage| {
@@ -487,8 +490,8 @@ pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, r
                         slots_of.for_each(|(slot, seq)| slot.fill(seq, SUCCESSOR));
                         assert_eq!(slots.publish(), first);
                         if count > 1 {
-                            // The stages poll before the next event hides the events that a dead
-                            // producer may have left there.
+                            // The stages poll now, before the next event hides events that a dead
+                            // producer may have left.
                             for stage in &mut stages {
                                 while stage.poll(usize::MAX, journal).unwrap() != 0 {}
                             }

@@ -26,7 +26,7 @@ pub const PLACE_STEPS: [&str; 9] = [
     "left",
 ];
 
-/// Starts a role that tests by itself, and waits for its report.
+/// Starts a role that runs a test by itself, and waits for its report.
 pub fn test_in_a_role(role: &str, values: &[(&str, &str)]) {
     let mut role = Role::start(role, values);
     loop {
@@ -41,13 +41,13 @@ pub fn test_in_a_role(role: &str, values: &[(&str, &str)]) {
     assert!(role.end().success());
 }
 
-/// Called by a victim: stops it, so that its tracer goes on.
+/// Stops the victim that calls this, so that its tracer continues.
 pub fn mark() {
-    // SAFETY: stops the calling process.
+    // SAFETY: the call stops the calling process, and touches no memory.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-/// Forks, and runs `body` in the child, which ends with it. A panic is exit code 101.
+/// Forks, and runs `body` in the child, which then exits. The exit code is 0, or 101 after a panic.
 pub fn fork(body: impl FnOnce()) -> pid_t {
     // SAFETY: this process has one thread, so the child may do what the parent may.
     let pid = unsafe { libc::fork() };
@@ -57,7 +57,7 @@ pub fn fork(body: impl FnOnce()) -> pid_t {
         // no memory.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         let code = if catch_unwind(AssertUnwindSafe(body)).is_ok() { 0 } else { 101 };
-        // SAFETY: ends the child without the parent's destructors.
+        // SAFETY: the call ends the child without running the parent's destructors.
         unsafe { libc::_exit(code) };
     }
     pid
@@ -74,7 +74,7 @@ pub fn wait(pid: pid_t) -> c_int {
 
 /// Kills a child and waits for its end.
 pub fn kill(pid: pid_t) {
-    // SAFETY: the child is ours, and was not waited for to its end.
+    // SAFETY: the process is a child of this one, and no call has waited for its end yet.
     unsafe { libc::kill(pid, libc::SIGKILL) };
     while !libc::WIFSIGNALED(wait(pid)) {}
 }
@@ -84,7 +84,7 @@ pub fn kill(pid: pid_t) {
 pub enum Stop {
     /// At a [`mark`].
     Mark,
-    /// Behind a single instruction, or at a breakpoint.
+    /// After a single instruction, or at a breakpoint.
     Trap,
 }
 
@@ -99,9 +99,9 @@ impl Victim {
     /// traced.
     pub fn start(body: impl FnOnce()) -> Option<Victim> {
         let pid = fork(|| {
-            // SAFETY: makes the parent the tracer.
+            // SAFETY: the call makes the parent the tracer, and touches no memory.
             if unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } != 0 {
-                // SAFETY: ends the child.
+                // SAFETY: the call only ends the child.
                 unsafe { libc::_exit(REFUSED) };
             }
             body();
@@ -125,7 +125,7 @@ impl Victim {
     }
 
     fn request(&self, request: libc::c_uint, address: usize, data: usize) -> c_long {
-        // SAFETY: the child is stopped; a request of a stopped child changes that child only.
+        // SAFETY: the child is stopped, and a request for a stopped child changes only that child.
         let result = unsafe { libc::ptrace(request, self.pid, address, data) };
         assert_ne!(result, -1, "ptrace {request}: {}", std::io::Error::last_os_error());
         result
@@ -161,7 +161,7 @@ impl Victim {
     fn registers(&self) -> libc::user_regs_struct {
         let mut registers = std::mem::MaybeUninit::<libc::user_regs_struct>::uninit();
         self.request(libc::PTRACE_GETREGS, 0, registers.as_mut_ptr() as usize);
-        // SAFETY: the kernel has filled it.
+        // SAFETY: the kernel has filled the registers.
         unsafe { registers.assume_init() }
     }
 
@@ -195,13 +195,15 @@ impl Victim {
     #[cfg(target_arch = "x86_64")]
     fn system_call(&self, registers: &libc::user_regs_struct) -> Option<c_long> {
         let peek = libc::PTRACE_PEEKTEXT;
-        // SAFETY: reads the stopped child's memory; an error reads as -1, which is no system call.
+        // SAFETY: the call reads the stopped child's memory. It returns -1 for an error, which is
+        // no system call.
         let code = unsafe { libc::ptrace(peek, self.pid, registers.rip, 0) };
         (code as u64 & 0xFFFF == 0x050F).then_some(registers.rax as c_long)
     }
 
-    /// Runs until the instruction at `address` is the next one for the `count`th time, the present
-    /// instruction included. Returns whether the victim got there before its next mark.
+    /// Runs until the instruction at `address` is the next one for the `count`th time. If it is
+    /// next now, this counts as the first time. Returns whether the victim got there before its
+    /// next mark.
     #[cfg(target_arch = "x86_64")]
     pub fn run_to(&self, address: u64, count: usize) -> bool {
         let address_of = address as usize;
@@ -249,15 +251,15 @@ impl Drop for Victim {
 /// The instructions of one run of a call.
 #[derive(Default)]
 pub struct Path {
-    /// Address of each instruction, and how often the address has occurred so far, this time
-    /// included.
+    /// Address of each instruction, and how often the path has reached the address so far, this
+    /// time included.
     pub places: Vec<(u64, usize)>,
     /// Indices of the first instruction, of each instruction behind a change of the shared memory,
     /// and of the instructions before and behind each system call. A kill at any other instruction
     /// leaves the same memory as a kill at the last of these instructions before it.
     pub changes: Vec<usize>,
     seen: HashMap<u64, (usize, bool)>,
-    /// Index of the instruction before which the survivors act; `None` if they do not act.
+    /// Index of the instruction before which the survivors act, or `None` if they do not act.
     pub acts_at: Option<usize>,
 }
 
@@ -276,8 +278,9 @@ impl Path {
         path
     }
 
-    /// Runs one instruction of a victim. `before` gets the system call that it makes, and `changed`
-    /// tells afterwards whether the shared memory has changed since its last call.
+    /// Runs one instruction of a victim. If it is a system call, `before` gets its number.
+    /// `changed` then returns whether the shared memory has changed since the last call of
+    /// `changed`.
     #[cfg(target_arch = "x86_64")]
     pub fn step(
         &mut self,
@@ -306,7 +309,8 @@ impl Path {
         stop
     }
 
-    /// Returns the points for `samples` kills spread over the path, and those at each change.
+    /// Returns the indices of `samples` instructions spread over the path, and of all instructions
+    /// in `changes`.
     pub fn kills(&self, samples: usize) -> Vec<usize> {
         let count = self.places.len();
         let samples = samples.min(count);
