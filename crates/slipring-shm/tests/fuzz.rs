@@ -1,5 +1,5 @@
-//! The targets of `cargo fuzz` (the folder `fuzz`), without a fuzzer: each input of their corpora,
-//! and a bounded number of inputs that a generator with a fixed seed makes of these.
+//! Runs the targets of `cargo fuzz` (the folder `fuzz`) without a fuzzer: on each input of their
+//! corpora, and on a bounded number of inputs that a generator with a fixed seed makes from these.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -23,7 +23,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// Makes an input of other inputs.
+/// Makes a new input from other inputs.
 fn mutated(corpus: &[Vec<u8>], random: &mut fastrand::Rng) -> Vec<u8> {
     let mut input = corpus[random.usize(..corpus.len())].clone();
     for _ in 0..random.usize(1..6) {

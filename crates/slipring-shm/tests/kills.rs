@@ -2,7 +2,7 @@
 //! Survivors and newcomers then finish the stream, and the oracle checks all of it.
 //!
 //! No survivor waits longer than a notice plus the time that the kernel takes to end a process. No
-//! test asserts a time: the watchdog finds a wait that never ends.
+//! test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))] // breakpoints and registers
 
 mod common;
@@ -19,8 +19,8 @@ use slipring::{StartAt, Wait};
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // This process has no watchdog, whose thread would be lost in forked children. The process that
-    // waits for it has one.
+    // This process starts no watchdog, because a forked child would lose the watchdog's thread. The
+    // process that waits for this one has a watchdog.
     drop(_watched);
     play(&[("steps", role_steps), ("instructions", role_instructions), ("wake", role_wake)]);
 }
@@ -32,20 +32,21 @@ const SMALL: Shape = Shape {
     notice: Duration::from_millis(2),
     tap: Tapped::No,
 };
-/// A tap behind a stage that writes.
+/// Shape with a tap behind a stage that writes.
 const TAPPED: Shape = Shape { writes: true, tap: Tapped::Between, ..SMALL };
-/// A tap behind the producer, which stores a cursor.
+/// Shape with a tap directly behind the producer, which therefore stores a cursor.
 const CURSOR: Shape = Shape { tap: Tapped::First, ..SMALL };
 const WRITES: Shape = Shape { writes: true, ..SMALL };
-/// A successor of the stage that writes passes over events that may be half-written.
+/// Shape in which a successor of the writing stage passes over events that may be half-written.
 const PASSES: Shape = Shape { passes: true, ..WRITES };
-/// Three runs of a publication, and room behind them.
+/// Shape with room for a publication of three runs, and for more events behind it.
 const LONG: Shape = Shape { capacity: 1 << 17, ..SMALL };
-/// Length of a publication of three runs, and of the longest run.
+/// Length of a publication of three runs, in events.
 const LONG_LEN: u64 = 70_000;
+/// Length of the longest run, in events.
 const MAX_RUN: u64 = 1 << 15;
 
-/// The events of the largest stream.
+/// Number of events of the longest stream.
 const EVENTS: usize = 110_000;
 
 /// Takes the handles of survivors.
@@ -59,9 +60,10 @@ struct Call {
     shape: Shape,
     /// Number of events that the victim publishes in the call.
     unsure: u64,
-    /// Takes the handles of the survivors, and puts the ring into a state.
+    /// Takes the handles of the survivors, and puts the ring into the state in which the victim
+    /// begins.
     survivors: Survivors,
-    /// The victim's life: a mark before the call, and one after it.
+    /// Code that the victim runs. It marks the point before the call, and the point after it.
     victim: Life,
     /// Act of the survivors when the victim is about to sleep for the first time.
     act: Option<fn(&mut Hands, &Journal)>,
@@ -129,7 +131,7 @@ fn dead_first(world: &World, journal: &Journal) -> Hands {
     hands
 }
 
-/// Lets the later stage's process die in the same way.
+/// Lets the later stage's process die as [`dead_first`] lets the first stage's process die.
 fn dead_later(world: &World, journal: &Journal) -> Hands {
     let hands = all_but(world, journal, 1, 7);
     let dead = fork(|| {
@@ -199,7 +201,7 @@ fn sleeping_first(world: &World, journal: &Journal) -> Hands {
     });
     let hands = Hands { first: Some(pid), ..stages_but(world, journal, 0) };
     until(|| journal.note().load(SeqCst) == 1);
-    // The sleeper is in futex(2): a child of this process may be looked at.
+    // The sleeper has reached futex(2). This process may read its state, because it is the parent.
     let call = || std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
     until(|| call().starts_with(&format!("{} ", libc::SYS_futex)));
     hands
@@ -418,7 +420,8 @@ impl Call {
         let run = if self.shape.capacity == LONG.capacity { MAX_RUN } else { 1 };
         finish(world, hands, journal, self.unsure, run);
         if self.shape.tap != Tapped::No {
-            // The place of the reader is free, or its process is dead and is recovered.
+            // The tap can be joined: the reader's place is free, or the call recovers its dead
+            // process.
             drop(world.view(&world.me));
         }
         // One of the processes counts the death of the victim's predecessor.
@@ -435,8 +438,8 @@ impl Call {
     }
 
     /// Finishes a stream whose victim is killed at once. So everything that this process does only
-    /// the first time, such as resolving symbols, is done, and makes no difference between its
-    /// children.
+    /// the first time, such as resolving symbols, is done before it forks the children that are
+    /// compared.
     fn warm_up(&self, journal: &Journal) -> Option<()> {
         journal.clear();
         let world = World::new(self.shape);
@@ -494,7 +497,7 @@ impl Call {
             let (sleeps, nth) = path.places[acts_at];
             came = victim.run_to(sleeps, nth);
             act(&mut hands, journal);
-            // The victim does not reach earlier instructions again.
+            // The victim has passed these earlier instructions, so they no longer count.
             let before = path.places[..acts_at].iter().filter(|place| place.0 == address).count();
             count -= before;
         }
@@ -538,7 +541,7 @@ fn role_instructions() {
             path.changes.len(),
             began.elapsed().as_secs_f32()
         ));
-        // A run may differ from the one that was recorded, by times and by addresses of memory. The
+        // A run may differ from the recorded run, because times and memory addresses differ. The
         // places include instructions of loops whose number of rounds depends on the clock.
         assert!(
             came * 4 >= places * if all { 1 } else { 3 },
@@ -627,7 +630,7 @@ fn a_process_killed_at_any_step_loses_nothing() {
     test_in_a_role("steps", &[]);
 }
 
-/// A sleeper that is woken between its announcement and its sleep.
+/// Wakes a sleeper after it has announced its sleep, and before it sleeps.
 fn role_wake() {
     let journal = Journal::new(64);
     let world = World::new(SMALL);
@@ -650,8 +653,8 @@ fn a_sleeper_that_is_woken_before_it_sleeps_stays_awake() {
     test_in_a_role("wake", &[]);
 }
 
-/// Kills victims between two instructions of calls. The default is a sample of the instructions;
-/// `SLIPRING_KILL_ALL=1` asks for all of them.
+/// Kills victims between two instructions of each call. The default is a sample of the
+/// instructions, and `SLIPRING_KILL_ALL=1` asks for all of them.
 fn kill_in(calls: &[&str]) {
     assert!(calls.iter().all(|name| CALLS.iter().any(|call| call.name == *name)));
     test_in_a_role("instructions", &[("CALLS", &calls.join(";"))]);
@@ -693,7 +696,8 @@ fn a_writer_killed_at_any_instruction_announces_what_it_touched() {
     kill_in(&["poll as a writer", "batch and release as a writer"]);
 }
 
-/// A stage behind sees a half-written event only if a successor has passed over it.
+/// The stage behind the writing stage sees a half-written event only if a successor has passed over
+/// the event.
 #[test]
 fn what_a_killed_writer_touched_is_passed_over() {
     let _watched = watched();

@@ -104,7 +104,7 @@ fn a_participant_that_leaves_is_no_dead_one() {
     );
 }
 
-/// Closes every descriptor but the first three, behind the back of their owners.
+/// Closes every descriptor but the first three, without the knowledge of their owners.
 fn role_close_all() {
     let attached = attach(&Test::open(value("NAME")).unwrap());
     // SAFETY: the process only talks to its parent from now on, and is killed.
@@ -212,7 +212,7 @@ fn role_fork_and_drop() {
         unsafe { libc::_exit(7) };
     }
     let mut status = 0;
-    // SAFETY: waits for the own child.
+    // SAFETY: the call waits for a child of this process.
     unsafe { libc::waitpid(child, &mut status, 0) };
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:x}");
     say(other.participant());
@@ -264,13 +264,13 @@ fn role_fork_while_attaching() {
                 forkers.into_iter().flat_map(|forker| forker.join().unwrap()).collect();
             rest.store(true, SeqCst);
             until(|| resting.load(SeqCst));
-            // Nothing is attached: a held byte is in a child's hands.
+            // No process is attached now, so a byte that is still held is held by a child.
             if (0..=8).any(|number| held(&path, number)) {
                 stuck.fetch_add(1, SeqCst);
             }
             for &child in &children {
                 kill_pid(child);
-                // SAFETY: waits for the own child.
+                // SAFETY: the call waits for a child of this process.
                 unsafe { libc::waitpid(child as i32, std::ptr::null_mut(), 0) };
             }
             rest.store(false, SeqCst);
@@ -390,7 +390,8 @@ fn the_place_of_a_dead_participant_is_taken_once_its_seats_are_free() {
     assert_eq!((seat.owner(), seat.deaths()), (None, 1), "the dead one's seat is free");
 }
 
-/// Attaches on overlayfs, which maps a description of its own.
+/// Attaches to a segment on overlayfs, whose mapping holds another description than the one that is
+/// locked.
 fn role_overlay() {
     let folder = std::path::PathBuf::from(value("FOLDER"));
     let mount = |arguments: &[&str]| {
@@ -399,7 +400,7 @@ fn role_overlay() {
     if !mount(&["-t", "tmpfs", "tmpfs", "."]) {
         return say("no tmpfs");
     }
-    // The command resolves its working directory again, so it is the mounted folder.
+    // Each command resolves its working directory anew, and so works in the mounted folder.
     for name in ["lower", "upper", "work", "merged"] {
         std::fs::create_dir(folder.join(name)).unwrap();
     }
@@ -495,7 +496,8 @@ fn a_recoverer_that_dies_leaves_no_lock_to_a_child() {
     let mut role = Role::start("claim while forking", &[("NAME", &name.0)]);
     assert_eq!(role.hear(), "forking");
     assert!(me.participation().claim_dead(2).unwrap().is_none());
-    // Time for the fork that must not happen. If it happens later, the test passes all the same.
+    // The pause leaves time for the fork that must not happen. If the fork comes even later, the
+    // test passes all the same.
     thread::sleep(std::time::Duration::from_millis(50));
     role.kill();
     assert!(me.participation().claim_dead(2).unwrap().is_some(), "a child holds the byte");
@@ -531,7 +533,7 @@ fn a_recoverer_that_dies_leaves_no_lock_to_an_older_child() {
     assert_ne!(state, 'Z', "the child lives");
 }
 
-/// A process has one claim at a time, and the next one after it.
+/// A process has one claim at a time, and can make another once it has ended.
 #[test]
 fn a_participant_has_one_claim_at_a_time() {
     let _watched = watched();
@@ -690,7 +692,8 @@ fn role_attach_in_a_child() {
     if child == 0 {
         // SAFETY: ends the child if it waits for a lock that no process holds.
         unsafe { libc::alarm(20) };
-        // The call runs on a thread that has not forked, and meets the guard as the fork left it.
+        // The call runs on another thread than the one that forked, and finds the guard as the fork
+        // left it.
         let own = thread::scope(|scope| scope.spawn(|| attach(&segment)).join().unwrap());
         let (number, alive) = (own.participant(), own.liveness(1).unwrap());
         let right = number == 2 && alive == Liveness::Alive;
@@ -699,7 +702,7 @@ fn role_attach_in_a_child() {
         unsafe { libc::_exit(if right { 7 } else { 8 }) };
     }
     let mut status = 0;
-    // SAFETY: waits for the own child.
+    // SAFETY: the call waits for a child of this process.
     unsafe { libc::waitpid(child, &mut status, 0) };
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:x}");
     assert_eq!(attached.liveness(2).unwrap(), Liveness::Free);

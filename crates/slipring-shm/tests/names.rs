@@ -1,5 +1,5 @@
 //! Names that are removed, renamed or replaced by other means than `remove` while processes are
-//! attached: each waiting process hears of a loss in time, and never of a loss that did not happen.
+//! attached. Each waiting process hears of a loss in time, and never of a loss that did not happen.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -18,7 +18,7 @@ use common::*;
 use slipring::{BatchError, ClaimError, NameLost, WaitError, Warning};
 use slipring_shm::{Attached, Segment};
 
-/// Time after which a wait of these tests returns in any case.
+/// Longest time that a wait of these tests may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Time of several notices.
 const NOTICES: Duration = Duration::from_millis(200);
@@ -38,7 +38,7 @@ fn join(segment: &Segment<u64>) -> Attached<u64> {
     unsafe { segment.attach().unwrap() }
 }
 
-/// Number of warnings that this process was given.
+/// Number of warnings that this process has received.
 static WARNINGS: AtomicU32 = AtomicU32::new(0);
 
 fn count_warnings() {
@@ -68,7 +68,7 @@ fn role_waiter() {
     while WARNINGS.load(Relaxed) == 0 && Instant::now() < end {
         assert!(matches!(sum.batch_by(1, deadline(NOTICES)), Err(BatchError::TimedOut(_))));
     }
-    // The ring goes on, and both participants wait again.
+    // The ring still works, and both participants wait again.
     for number in 0..2 {
         tx.publish(|slot| *slot = number).unwrap();
     }
@@ -82,8 +82,8 @@ fn role_waiter() {
 /// A task, with its handle.
 static TASK: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>> = Mutex::new(None);
 
-/// A task waits, and the warning, which is a user's code, drops the last handle of the ring. The
-/// drop waits until no thread uses the ring.
+/// A task waits. The handler of the warning, which is a user's code, drops the last handle of the
+/// ring. The drop waits until no thread uses the ring.
 fn role_task() {
     let hook = |warning: &Warning| {
         let Warning::NameLost(lost) = warning else { panic!("{warning}") };
@@ -107,8 +107,8 @@ fn role_task() {
     say("1 warnings");
 }
 
-/// Starts a role that waits at a segment, and takes the name away by `remove`. Returns the role's
-/// warning.
+/// Starts a role that waits at a segment, and takes the segment's name away by the closure
+/// `remove`. Returns the role's warning.
 fn warned(role: &str, remove: fn(&Name)) -> String {
     let name = Name::new();
     drop(make(&name));
@@ -134,7 +134,7 @@ fn a_waiting_party_warns_once_that_its_name_is_gone() {
 #[test]
 fn a_waiting_party_warns_once_that_its_name_means_another_file() {
     let _watched = watched();
-    // One step, so that no check sees the name without a file.
+    // A rename replaces the file in one step, so no check finds the name without a file.
     let replace = |name: &Name| {
         let other = Name::new();
         drop(make(&other));
@@ -170,7 +170,7 @@ fn lost(error: WaitError, name: &Name) {
     );
 }
 
-/// Every kind of call that waits, or that is made again and again, returns the error.
+/// Every kind of call that waits or polls returns the error.
 #[test]
 fn a_participant_that_requires_the_name_gets_an_error() {
     let _watched = watched();
@@ -250,7 +250,7 @@ fn role_elsewhere() {
     check(false);
     say("ready");
     listen();
-    // The file itself tells that it has no name.
+    // The file now has no link left, which shows that its name is lost.
     check(true);
     say("done");
 }
@@ -287,7 +287,8 @@ fn a_memfd_has_no_name_to_lose() {
     assert!(!attached.has_lost_name().unwrap());
 }
 
-/// The error is one of two words, as every error of a wait.
+/// The error and the warning of a lost name have the same message, which says where the name leads
+/// now.
 #[test]
 fn the_error_says_what_it_means() {
     let _watched = watched();

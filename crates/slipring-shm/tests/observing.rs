@@ -1,7 +1,7 @@
 //! `clients/segment.py`, an observer that knows segments from SEGMENT.md alone, copies the events
 //! of live segments. An event that it calls whole is never torn.
 //!
-//! Without Python, each test says that it did not run.
+//! If there is no Python, each test prints that it did not run.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -19,8 +19,9 @@ use serde_json::Value;
 use slipring::StartAt;
 use slipring_shm::{Attached, Reader, inspect};
 
-/// Loads the client as a module, and asks before each of its loads, and in the middle of each copy
-/// of an event, whether to go on. So the segment can change between any two of them.
+/// Python program that loads the client as a module. It waits for a line before each load of the
+/// client, and in the middle of each copy of an event. So the segment can change between any two
+/// loads.
 const STEPS: &str = r#"
 import importlib.util, json, sys
 
@@ -78,11 +79,11 @@ struct Stepper {
 /// Next step of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
-    /// It has copied the first half of an event.
+    /// The client has copied the first half of an event.
     Half,
-    /// It loads a stamp.
+    /// The client is about to load a stamp.
     Stamp,
-    /// It loads another word.
+    /// The client is about to load another word.
     Load,
 }
 
@@ -141,7 +142,8 @@ enum Call {
     GiveUp,
 }
 
-/// Producers, each of which claims, and publishes or gives up at the next call.
+/// Producers, each of which claims slots at one call, and publishes or gives up the claim at the
+/// next call.
 struct Producers(Vec<(Sender<Call>, Receiver<bool>)>);
 
 /// Makes the calls of a producer.
@@ -207,8 +209,8 @@ fn release(reader: &mut Reader<Item>, count: usize) {
     assert_eq!(reader.poll(count, |item, at| check(item, at.seq)).unwrap(), count);
 }
 
-/// A producer fills a slot again while the observer copies it, and several producers go on between
-/// two loads of the observer's proof, at each place.
+/// A producer fills a slot again while the observer copies it, and several producers publish
+/// between two loads of the observer's proof. The test tries each pair of successive loads.
 #[test]
 fn a_torn_event_of_several_producers_is_never_whole() {
     let _watched = watched();
@@ -255,8 +257,8 @@ fn a_torn_event_of_several_producers_is_never_whole() {
     }
 }
 
-/// A producer goes on before each stamp that the observer loads, at first by several events, so
-/// that each of the observer's walks begins at a slot that is used again.
+/// A producer publishes before each stamp that the observer loads, and several events the first
+/// time, so that each of the observer's walks begins at a slot that is used again.
 #[test]
 fn a_torn_event_of_one_producer_is_never_whole() {
     let _watched = watched();
@@ -310,7 +312,8 @@ fn a_walk_begins_at_a_run() {
             let mut claim = tx.claim_n(4).unwrap();
             let first = claim.first_seq();
             claim.iter_mut().zip(first..).for_each(|(item, seq)| item.fill(seq));
-            // A claim that is given up leaves its events in the slots, and is made again.
+            // A claim that is given up leaves its events in the slots, and its positions are
+            // claimed again.
             if publishes {
                 claim.publish();
             }
@@ -431,7 +434,8 @@ fn no_torn_event_is_whole_whatever_happens() {
         }
         let back = chaos.random.u64(5..=8);
         let seq = inspect(&name.0).unwrap().published.wrapping_sub(back);
-        // The slot is used again during the copy, if at all, and the proof may be slow.
+        // Most calls happen in the middle of the copy, so that the slot is used again there if at
+        // all. Fewer happen during the proof, which may be slow.
         let (during, pace) = (chaos.random.usize(1..20), chaos.random.usize(1..4));
         let claims = chaos.random.bool().then_some(CLAIM as u64);
         let seen = stepper.copy(&name, (seq, claims), |step| {
@@ -489,10 +493,10 @@ const EVENTS: u64 = 40_000;
 
 /// A producer's handle, which publishes the next event.
 type Publish = Box<dyn FnMut() + Send>;
-/// A handle that handles all its events, and returns their number.
+/// A stage's handle, which handles all of its events and returns their number.
 type Handle = Box<dyn FnOnce() -> u64 + Send>;
 
-/// The event that ends the use of a slot, on which an observer's proof rests.
+/// Kind of the last stage, whose release ends the use of a slot. An observer's proof rests on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Last {
     Reader,
@@ -576,7 +580,7 @@ fn a_live_stream_is_followed() {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut lines = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-        // The observer runs before the stream does.
+        // The observer starts before the stream does.
         let first = Seen::read(&lines.next().unwrap());
         assert_seen(&[first], [5].into_iter(), true);
         let (mut whole, mut unproven, mut missed, mut next) = (1, 0, 0, 6);

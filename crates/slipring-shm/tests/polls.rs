@@ -1,7 +1,7 @@
 //! Loops of calls that do not wait, while the kernel kills another process. The calls of all
 //! handles, and other deaths, are in `slipring`'s `segment/polls_tests.rs`.
 //!
-//! No test asserts a time: the watchdog finds a loop that never learns of a death.
+//! No test asserts how long a call takes: the watchdog finds a loop that never learns of a death.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -144,7 +144,8 @@ fn calls_that_drop_or_keep_events_tell_of_a_death() {
     }
 }
 
-/// A loop that waits for free slots by asking for their number ends, for events, copies and blocks.
+/// A loop that asks for the number of free slots until there are some ends. The test tries events,
+/// copies and blocks.
 #[test]
 fn a_loop_on_the_free_slots_has_room_again() {
     let _watched = watched();
@@ -180,7 +181,7 @@ fn a_raw_consumer_of_blocks_is_told_of_a_death() {
     until(|| matches!(rx.available(8), Err(BatchError::Wait(WaitError::PeerDead(_)))));
 }
 
-/// One process polls a reader and a producer in turn, with a pause between.
+/// One process polls a reader and a producer in turn, and pauses between two calls.
 #[test]
 fn two_handles_that_are_polled_in_turn_both_hear() {
     let _watched = watched();
@@ -230,7 +231,7 @@ fn a_loop_that_pauses_hears_at_once() {
     assert!(matches!(told, Err(WaitError::PeerDead(_))), "{told:?}");
 }
 
-/// Calls with a deadline that has passed do not wait either.
+/// Calls whose deadline has passed do not wait, and still learn of a death.
 #[test]
 fn a_loop_of_calls_whose_deadline_has_passed_hears() {
     let _watched = watched();

@@ -2,7 +2,7 @@
 //! instructions of each call. The survivors handle each event and know which events a dead worker
 //! may have touched, and the stage behind the pool sees all of them in order.
 //!
-//! No test asserts a time: a wait that never ends is found by the watchdog.
+//! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))] // breakpoints and registers
 
 mod common;
@@ -23,8 +23,8 @@ const END: &str = "end";
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // This process has no watchdog, whose thread would be lost in forked children. The process that
-    // waits for it has one.
+    // This process starts no watchdog, because a forked child would lose the watchdog's thread. The
+    // process that waits for this one has a watchdog.
     drop(_watched);
     play(&[("steps", role_steps), ("instructions", role_instructions)]);
 }
@@ -51,7 +51,7 @@ fn worker(attached: &Attached<Block>) -> PoolWriter<Block> {
     }
 }
 
-/// Handles an event: counts this in the event itself, and then marks the event as complete.
+/// Handles an event: counts the handling in the event itself, and then marks the event as complete.
 fn handle(event: &mut Block, seq: u64, again: &SeqRange) {
     assert_eq!(event.seq, seq);
     let announced = again.contains(seq);
@@ -90,7 +90,7 @@ impl World {
     fn memory(&self) -> &[u8] {
         let mapping = self.me.participation().mapping();
         let (head, length) = (HEAD as usize, mapping.length());
-        // SAFETY: mapped; the victim, which can write, is stopped.
+        // SAFETY: the bytes are mapped, and the victim, which could write to them, is stopped.
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
     }
 
@@ -193,7 +193,7 @@ struct Call {
     name: &'static str,
     /// Acts before the victim lives.
     before: fn(&World) -> Survivors,
-    /// The victim's life: a mark before the call, and one after it.
+    /// Code that the victim runs. It marks the point before the call, and the point after it.
     victim: fn(&World),
 }
 
@@ -257,7 +257,7 @@ fn victim_leaves(world: &World) {
 
 fn victim_adopts(world: &World) {
     let mut victim = worker(&join(&world.segment));
-    // All chunks of the claim word are taken, so the next chunk is the orphan's.
+    // Takes all chunks from the claim word, so that the next chunk is the orphan's.
     while victim.redelivered().is_empty() && work(&mut victim, 0) != 0 {
         if victim.next_seq() >= 15 {
             break;
@@ -315,7 +315,7 @@ impl Call {
 fn role_instructions() {
     let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
     for call in &CALLS {
-        // The first run does everything that a process does only once, so that later children
+        // The first run does everything that a process does only once, so that its later children
         // behave alike.
         let Some(path) = call.path().and_then(|_| call.path()) else { return say("refused") };
         let (count, changes) = (path.places.len(), path.changes.len());
@@ -365,7 +365,7 @@ fn a_worker_killed_at_any_step_loses_nothing() {
     test_in_a_role("steps", &[]);
 }
 
-/// Errors of a pool without a free place, and of calls for another kind of stage.
+/// Checks the errors of a pool without a free place, and of calls for another kind of stage.
 #[test]
 fn places_of_workers() {
     let _watched = watched();
@@ -393,7 +393,7 @@ fn places_of_workers() {
     assert_problem!(refused.build(), Problem::Graph(_));
 }
 
-/// A pool in `inspect`: position, lag, and places.
+/// `inspect` shows a pool's position, lag and places.
 #[test]
 fn a_pool_is_inspected() {
     let _watched = watched();

@@ -1,7 +1,7 @@
 //! Several processes produce into one ring, and are killed: at each named step, and between two
-//! machine instructions of each call. The survivors go on, and nothing that was published is lost.
+//! machine instructions of each call. The survivors continue, and no published event is lost.
 //!
-//! No test asserts a time: a wait that never ends is found by the watchdog.
+//! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))] // breakpoints and registers
 
 mod common;
@@ -22,8 +22,8 @@ const STAGES: [&str; 2] = ["first", "later"];
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // This process has no watchdog, whose thread would be lost in forked children. The process that
-    // waits for it has one.
+    // This process starts no watchdog, because a forked child would lose the watchdog's thread. The
+    // process that waits for this one has a watchdog.
     drop(_watched);
     play(&[("steps", role_steps), ("instructions", role_instructions)]);
 }
@@ -32,7 +32,8 @@ fn plays_a_role() {
 struct World {
     segment: Test,
     me: Attached<Block>,
-    /// Events that a victim has published for sure, and may have published in its last call.
+    /// Numbers of events that a victim has published for sure, and that it may have published in
+    /// its last call.
     journal: Journal,
 }
 
@@ -71,7 +72,7 @@ impl World {
     fn memory(&self) -> &[u8] {
         let mapping = self.me.participation().mapping();
         let (head, length) = (HEAD as usize, mapping.length());
-        // SAFETY: mapped; the victim, which can write, is stopped.
+        // SAFETY: the bytes are mapped, and the victim, which could write to them, is stopped.
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
     }
 
@@ -134,8 +135,8 @@ impl Survivors {
         Survivors { tx: Some(tx), sent: 1, stages: [0, 1].map(|stage| Stage::new(world, stage)) }
     }
 
-    /// Lets both stages handle all events of the producer `by` up to `count`. They wait, and so
-    /// give up a dead producer's claim.
+    /// Lets both stages handle all events of the producer `by` up to `count`. The stages wait, and
+    /// so give up a dead producer's claim.
     fn see(&mut self, by: usize, count: u64) {
         for stage in &mut self.stages {
             while stage.seen[by] < count {
@@ -144,7 +145,7 @@ impl Survivors {
         }
     }
 
-    /// Goes on for three laps, with a newcomer in the victim's place, and checks all.
+    /// Publishes for three more laps, with a newcomer in the victim's place, and checks all events.
     fn finish(mut self, world: &World) {
         let sure = world.journal.published().load(SeqCst);
         let unsure = world.journal.unsure().load(SeqCst);
@@ -186,7 +187,7 @@ struct Call {
     name: &'static str,
     /// Acts before the victim lives.
     before: fn(&World) -> Survivors,
-    /// The victim's life: a mark before the call, and one after it.
+    /// Code that the victim runs. It marks the point before the call, and the point after it.
     victim: fn(&World),
 }
 
@@ -302,7 +303,7 @@ impl Call {
 fn role_instructions() {
     let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
     for call in &CALLS {
-        // The first run does everything that a process does only once, so that later children
+        // The first run does everything that a process does only once, so that its later children
         // behave alike.
         let Some(path) = call.path().and_then(|_| call.path()) else { return say("refused") };
         let count = path.places.len();
@@ -350,7 +351,8 @@ fn a_producer_of_several_killed_at_any_step_loses_nothing() {
     test_in_a_role("steps", &[]);
 }
 
-/// A handle for each kind of ring, and the errors of full rings.
+/// Checks that each kind of ring has its own call for producers, and the errors of rings whose
+/// places are taken.
 #[test]
 fn places_of_producers() {
     let _watched = watched();

@@ -1,9 +1,9 @@
 //! Promises between processes: real processes that fulfil, break, wait, and are killed at each
 //! step, and between two machine instructions of each call.
 //!
-//! Whatever process is killed, a promise either is fulfilled with a whole value of one owner, or
-//! can be fulfilled by the next owner; and a value that no waiter has released comes to the next
-//! waiter. No test asserts a time: a wait that never ends is found by the watchdog.
+//! Whichever process is killed, a promise either is fulfilled with a whole value of one owner, or
+//! can be fulfilled by the next owner. A value that no waiter has released goes to the next waiter.
+//! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -50,8 +50,8 @@ type Made = PromiseSegment<Whole>;
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // This process has no watchdog, whose thread would be lost in forked children. The process that
-    // waits for it has one.
+    // This process starts no watchdog, because a forked child would lose the watchdog's thread. The
+    // process that waits for this one has a watchdog.
     drop(_watched);
     play(&[
         ("own", role_own),
@@ -104,7 +104,7 @@ fn role_own() {
     say("done");
 }
 
-/// Waits for the value, and reports each result. With `LEAVE`, the value is not released.
+/// Waits for the value, and reports each result. If `LEAVE` is set, it does not release the value.
 fn role_await() {
     let mut awaited = waiter(&open()).unwrap();
     say("waits");
@@ -303,7 +303,7 @@ fn a_waiter_attaches_twice() {
     drop(first);
     let mut second = waiter(&promise.segment).unwrap();
     owner(&promise.segment).unwrap().fulfil(Whole::of(8)).unwrap();
-    // A value that is dropped comes again to the same handle, as often as that.
+    // A value that is dropped comes again to the same handle, as often as it is dropped.
     for _ in 0..3 {
         let value = second.wait().unwrap();
         assert_eq!((value.word(), value.is_redelivered()), (8, false));
@@ -471,7 +471,7 @@ fn a_panic_of_the_owner_leaves_the_promise() {
     }
 }
 
-/// Steps of an owner before the value is there, and after that.
+/// Steps of an owner: first those before the value is published, then those after it.
 const OWNER: [&[&str]; 2] = [
     &[
         "registered",
@@ -500,7 +500,7 @@ fn an_owner_killed_at_any_step_has_fulfilled_the_promise_or_has_a_successor() {
                 let waits = sleeps.then(|| promise.waiter());
                 let mut owns = promise
                     .start("own", &[("SLIPRING_SHM_TEST_STEP", format!("kill {step}").as_str())]);
-                // The role gets its line before it asks, and may be dead by then.
+                // The line is sent before the role reads it, and the role may already be dead.
                 owns.try_tell("5");
                 assert!(!owns.wait().success(), "never came to {step}");
                 match (fulfilled, waits) {
@@ -527,7 +527,8 @@ fn an_owner_killed_at_any_step_has_fulfilled_the_promise_or_has_a_successor() {
     }
 }
 
-/// Steps of a waiter before it is lent the value, until it releases it, and after that.
+/// Steps of a waiter: those before it is lent the value, those until it releases the value, and
+/// those after that.
 const WAITER: [&[&str]; 3] = [
     &["opened", "mapped", "taken", "attached", "taking", "seated", "promise-awaited"],
     &["promise-lent", "promise-releasing"],
@@ -616,7 +617,7 @@ enum Call {
 
 #[cfg(target_arch = "x86_64")]
 impl Call {
-    /// Starts a victim, which is between its marks in the call.
+    /// Starts a victim, which makes the call between its two marks.
     fn victim(self, promise: &Named) -> Option<Victim> {
         if matches!(self, Call::Wait | Call::Release) {
             owner(&promise.segment).unwrap().fulfil(Whole::of(5)).unwrap();
@@ -707,7 +708,7 @@ fn role_instructions() {
         // SAFETY: as in `owner`.
         let seen = unsafe { seen.attach() }.unwrap();
         let mapping = seen.participation().mapping();
-        // SAFETY: mapped; the victim is stopped while the bytes are read.
+        // SAFETY: the bytes are mapped, and the victim is stopped while they are read.
         let memory = || unsafe {
             let head = slipring_shm::parts::layout::HEAD as usize;
             std::slice::from_raw_parts(mapping.base().as_ptr().add(head), mapping.length() - head)

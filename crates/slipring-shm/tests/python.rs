@@ -1,7 +1,7 @@
 //! `clients/segment.py`, which knows segments from SEGMENT.md alone, observes live segments. Its
 //! output is compared with this crate's inspection.
 //!
-//! Without Python, each test says that it did not run.
+//! If there is no Python, each test prints that it did not run.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -71,7 +71,7 @@ fn one_producer_and_a_graph_of_stages() {
         let summary = client.agrees(&name);
         assert_eq!((summary.published, summary.stages[0].lag), (at(5), 1));
         assert_eq!((summary.stages[1].position, summary.stages[1].held), (first, at(2)));
-        // The last event may still be changed.
+        // A stage may still change the last event.
         let seen = client.events(&name, &[]);
         assert_eq!(
             seen.iter().map(|seen| seen.last).collect::<Vec<_>>(),
@@ -121,8 +121,7 @@ fn several_producers_and_their_tombstones() {
         assert_eq!(client.agrees(&name).published, at(7));
         let mut journal = attached.reader("journal").unwrap();
         assert_eq!(journal.poll(8, |_, _| ()).unwrap(), 4);
-        // Everything is released. The intents of the producers tell which events may be
-        // overwritten.
+        // All events are released. The producers' intents show which events may be overwritten.
         assert_seen(&client.events(&name, &[]), [0, 3, 4, 6].map(at).into_iter(), true);
         let claim = one.claim_n(3).unwrap();
         let seen = client.events(&name, &[]);
@@ -131,7 +130,7 @@ fn several_producers_and_their_tombstones() {
         claim.publish();
         client.agrees(&name);
         drop((one, other));
-        // The stage finds the last position, and closes the ring there.
+        // The stage finds the stream's last position, and closes the ring there.
         assert_eq!(client.agrees(&name).ending, Ending::Closing);
         assert!(matches!(journal.for_each(|_, _| ()), Ok(3)));
         assert_eq!(client.agrees(&name).ending, Ending::Closed);
@@ -306,7 +305,7 @@ fn each_damage_of_the_head_is_refused() {
         let refused = refusal(&changed(at), 0o600);
         assert!(refused.contains(says), "byte {at}: {refused}");
     }
-    // Behind the head, no byte is checked.
+    // The client checks no byte behind the head when it opens a segment.
     std::fs::write(&path, changed(HEAD)).unwrap();
     assert!(client.command(&["show"]).arg(&path).output().unwrap().status.success());
     assert!(client.refusal(Path::new("/dev/shm/no-such.slipring")).contains("No such file"));
@@ -316,7 +315,7 @@ fn each_damage_of_the_head_is_refused() {
 
 const HEAD: usize = 65_536;
 
-/// Runs the program. Returns its code and its message, which is no traceback.
+/// Runs the program, and checks that it prints no traceback. Returns its exit code and its message.
 #[track_caller]
 fn said(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
@@ -410,7 +409,7 @@ fn what_is_no_segment_is_refused() {
     }
 }
 
-/// An output that is closed, or full, ends the program. Only a full one is an error.
+/// The program ends if its output is closed or full. Only a full output is an error.
 #[test]
 fn each_output_is_checked() {
     let _watched = watched();
@@ -441,8 +440,8 @@ fn each_output_is_checked() {
     }
 }
 
-/// Runs the program on many files in one process, and returns those at which it ended by anything
-/// but its code.
+/// Python program that runs the client on many files in one process, and prints each file at which
+/// the client ended by an exception.
 const MANY: &str = r#"
 import contextlib, importlib.util, io, os, sys
 
@@ -460,7 +459,8 @@ for path in sys.stdin.read().split():
                 sys.__stdout__.write(f"{path} {verb}: {error!r}\n")
 "#;
 
-/// Whatever the bytes of a segment are, there are errors at most.
+/// Whatever bytes a segment has, the program ends with an error at worst, and never with a
+/// traceback.
 #[test]
 fn damaged_segments_end_without_a_traceback() {
     let _watched = watched();
@@ -478,7 +478,7 @@ fn damaged_segments_end_without_a_traceback() {
     for number in 0..400 {
         let mut bytes = sound.clone();
         for _ in 0..random.usize(1..4) {
-            // The head's fields, its stages, or words behind it.
+            // Damages a field of the header, a field of a stage, or a word behind the head.
             let at =
                 [random.usize(40..328), 4096 + random.usize(..512), HEAD + random.usize(..8192)];
             let at = at[random.usize(..3)] & !7;

@@ -1,5 +1,5 @@
-//! Refusals: names, capacities, full file systems, files that are no segments, damaged heads, other
-//! types of events.
+//! Refusals of wrong names and capacities, full file systems, files that are no segments, damaged
+//! heads, and other types of events.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -62,8 +62,8 @@ fn names() {
     assert_eq!(slipring_shm::inspect(&name.0).unwrap().name, Some(name.0.clone()));
 }
 
-/// The error of a call for a stage that was declared otherwise tells how it was declared, and
-/// nothing else.
+/// If a call asks for another kind of stage than was declared, the error states the declared kind,
+/// and nothing else.
 #[test]
 fn deliveries() {
     let _watched = watched();
@@ -219,7 +219,7 @@ fn role_little_memory() {
         return say("no files over those of /proc");
     }
     assert!(mount(&["-t", "tmpfs", "tmpfs"], "/dev/shm"));
-    // The role must not read the true groups of the machine.
+    // The role must not read the machine's true memory groups.
     let groups = folder.join("groups").into_os_string().into_string().unwrap();
     put("groups/x", "");
     assert!(mount(&["--bind", &groups], "/sys/fs/cgroup"));
@@ -238,7 +238,7 @@ fn role_little_memory() {
     assert_eq!(refused(memfd().capacity(slots).build(), 80 << 20), machine);
     assert_eq!(refused(named().capacity(slots).build(), 80 << 20), machine);
     assert_eq!(fs::read_dir("/dev/shm").unwrap().count(), 0, "nothing is left");
-    // The cells of pools, and the ids of shards.
+    // The cells of pools and the ids of shards take memory as well.
     let pools = ["a", "b", "c", "d"].iter().fold(memfd(), |made, name| made.pool_reader(*name, 2));
     let shards = pools.shard_reader("e", 2, |block| &block.seq);
     assert_eq!(refused(shards.capacity(1 << 20).build(), (40 + 32 + 4) << 20), machine);
@@ -250,7 +250,8 @@ fn role_little_memory() {
         PromiseSegment::<Large>::create_memfd("large").build(),
         Problem::MemoryShortage(_)
     );
-    // Segments that fit, are too small to be compared, or lie on a disk, are made.
+    // Segments are made if they fit, if they are too small to be compared, or if they lie on a
+    // disk.
     drop(memfd().capacity(1 << 20).build().unwrap());
     drop(PromiseSegment::<Large>::create_memfd("large").allow_overcommit().build().unwrap());
     let first = named().capacity(slots).allow_overcommit().build().unwrap();
@@ -258,7 +259,7 @@ fn role_little_memory() {
     assert_problem!(named().capacity(slots).build(), Problem::Exists);
     match Test::create_at(folder.join("a.slipring")).reader("all").capacity(slots).build() {
         Ok(on_disk) => drop(on_disk),
-        // Temporary files lie in memory, or elsewhere.
+        // The folder of temporary files may lie in memory, or on a file system that is refused.
         Err(error) => {
             let other = matches!(error.problem(), Problem::MemoryShortage(_) | Problem::File(_));
             assert!(other, "{error}");
@@ -268,7 +269,7 @@ fn role_little_memory() {
     drop(memfd().capacity(1 << 18).build().unwrap());
     assert_eq!(refused(memfd().capacity(1 << 20).build(), 40 << 20).0, 0);
 
-    // The group around the process has less left than the machine.
+    // The memory group around the process has less memory left than the machine.
     fs::write(folder.join("meminfo"), "MemAvailable: 1048576 kB\n").unwrap();
     drop(memfd().capacity(slots).build().unwrap());
     put("groups/outer/memory.max", "209715200\n");
@@ -402,7 +403,7 @@ fn files_that_are_no_segments() {
         file.set_len(wrong).unwrap();
         refused(|found| matches!(found, FileProblem::TooShort { .. }));
     }
-    // An empty file of that name can be removed, and the segment made again.
+    // An empty file of that name can be removed, and then the segment can be made again.
     assert_problem!(Test::create(&name.0).capacity(4).without_ring().build(), Problem::Exists);
     slipring_shm::remove(&name.0).unwrap();
     drop(name.make());
@@ -453,7 +454,7 @@ fn role_other_user() {
     if unsafe { libc::setresuid(user, user, user) } != 0 {
         return say("may not become another user");
     }
-    // The file's mode keeps this user out; its owner is refused by any user that gets in.
+    // The file's mode keeps this user out. A user that could open the file would refuse its owner.
     assert_problem!(Test::open(value("NAME")), Problem::System { .. });
     say("refused");
 }
@@ -481,7 +482,7 @@ fn files_of_other_users() {
 
 fn role_unmapped_owner() {
     let failed = problem(Test::open(value("NAME")));
-    // If the mode keeps the process out, the owner is not checked.
+    // If the mode keeps the process out, the call does not get to check the owner.
     let out = matches!(failed.of(), Problem::System { .. });
     assert!(out || matches!(failed.of(), Problem::File(FileProblem::UnmappedOwner)));
     say(if out { "kept out" } else { "unmapped" });
@@ -496,7 +497,7 @@ fn files_of_users_without_a_number_here() {
     if !permits(wrapper) {
         return skip("no user namespaces here");
     }
-    // Mode 0666 lets the other user in, so that the owner is checked.
+    // Mode 0666 lets the other user open the file, so that the owner is checked.
     fs::set_permissions(name.path(), fs::Permissions::from_mode(0o666)).unwrap();
     if std::os::unix::fs::chown(name.path(), Some(7), None).is_err() {
         return skip("may not give files away");
@@ -539,7 +540,7 @@ impl Damaged {
         file.write_all_at(head.bytes(), 0).unwrap();
     }
 
-    /// Opens a segment with a changed header, whose checksum is right if `seal`.
+    /// Opens a segment with a changed header, whose checksum is made right if `seal` is set.
     fn open(
         &self,
         seal: bool,
@@ -649,7 +650,8 @@ fn stage_tables() {
     refused(1, &|s| (s.delivery, s.key_length) = (2, 0));
 }
 
-/// A table whose numbers are possible but not those of its graph is refused before a ring is made.
+/// A stage table whose numbers are possible, but are not those of its graph, is refused before a
+/// ring is made.
 #[test]
 fn places_that_are_not_those_of_the_graph() {
     let _watched = watched();
@@ -688,7 +690,7 @@ fn a_stage_that_is_named_twice_is_followed_once() {
     let _watched = watched();
     let graph = Test::create_memfd("twice").capacity(4).reader("one").reader("other");
     let graph = graph.after(["one", "one"]).reader("last").after(["one"]);
-    // Both followers wait at one queue, for the creator and for all that attach.
+    // Both followers wait at one queue, as the creator and each attached process compute it.
     let attached = try_attach(&graph.build().unwrap()).unwrap();
     let mut tx = attached.producer().unwrap();
     let readers = ["one", "other", "last"].map(|name| attached.reader(name).unwrap());
@@ -757,7 +759,7 @@ fn any_word_of_a_header_may_be_anything() {
             bytes[word * 4..word * 4 + 4].copy_from_slice(&value.to_ne_bytes());
             let mut head = Head::from_bytes(bytes).unwrap();
             assert!(head.check(length, this_boot).is_err(), "word {word} {value:#x}: not noticed");
-            // With a checksum that is right, a few fields may have other values.
+            // If the checksum is made right, a few fields may have other values.
             if (layout::SCHEMA_AT as u32..=layout::HEAD as u32)
                 .contains(&head.header().header_length)
             {

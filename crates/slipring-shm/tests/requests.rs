@@ -2,7 +2,7 @@
 //! own segment brings the answer. The asker hears of the end of the ring, whatever process ends it,
 //! even before a stage has opened the promise.
 //!
-//! No test asserts a time: a wait that never ends is found by the watchdog.
+//! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -52,13 +52,13 @@ fn take_stage(ring: &Attached<u64>) -> Reader<u64> {
     loop {
         match ring.reader("answer") {
             Ok(reader) => return reader,
-            // A killed process still holds the place.
+            // A killed process may still hold the place.
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
 }
 
-/// A ring with a request, and the promise of its answer.
+/// A ring with a request, and the promise that will bring its answer.
 struct Asked {
     name: Name,
     answer_name: Name,
@@ -98,7 +98,7 @@ impl Asked {
         self.awaited().wait().map(|value| value.take())
     }
 
-    /// Waits on a thread of its own while `end` ends the ring.
+    /// Waits for the answer on another thread, while `end` ends the ring.
     fn wait_while(&mut self, end: impl FnOnce(&mut Asked)) -> Result<u64, PromiseError> {
         let mut awaited = self.awaited();
         assert!(awaited.try_take().unwrap().is_none());
@@ -216,7 +216,7 @@ fn a_dead_or_evicted_stage_is_followed_by_a_successor() {
     }
 }
 
-/// The stage passes the request, and no process opens the promise.
+/// The wait ends if the stage passes the request while no process opens the promise.
 #[test]
 fn a_drained_ring_ends_the_wait() {
     let _watched = watched();

@@ -2,7 +2,7 @@
 //! two machine instructions of each call. The successor of a shard handles its events and knows
 //! which of them the dead process may have touched, and the stage behind sees all of them in order.
 //!
-//! No test asserts a time: a wait that never ends is found by the watchdog.
+//! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))] // breakpoints and registers
 
 mod common;
@@ -23,8 +23,8 @@ const END: &str = "end";
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // This process has no watchdog, whose thread would be lost in forked children. The process that
-    // waits for it has one.
+    // This process starts no watchdog, because a forked child would lose the watchdog's thread. The
+    // process that waits for this one has a watchdog.
     drop(_watched);
     play(&[
         ("steps", role_steps),
@@ -54,7 +54,7 @@ fn of(seq: u64) -> usize {
     slipring::segment::shard_of_bytes(&(seq / 3).to_ne_bytes(), 2) as usize
 }
 
-/// Handles an event: counts this in the event itself.
+/// Handles an event: counts the handling in the event itself.
 fn handle(event: &mut Block, seq: u64, number: usize, announced: bool) {
     assert_eq!((event.seq, of(seq)), (seq, number), "an event of another shard");
     assert!(announced || event.value[0] == 0, "{seq} was touched, and is not announced");
@@ -96,11 +96,11 @@ impl World {
     fn memory(&self) -> &[u8] {
         let mapping = self.me.participation().mapping();
         let (head, length) = (HEAD as usize, mapping.length());
-        // SAFETY: mapped; the victim, which can write, is stopped.
+        // SAFETY: the bytes are mapped, and the victim, which could write to them, is stopped.
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
     }
 
-    /// Makes the handle of the first shard, which is the victim's.
+    /// Makes the victim's handle, which is that of the first shard.
     fn victim(&self) -> ShardWriter<Block> {
         shard(&join(&self.segment), 0)
     }
@@ -182,7 +182,7 @@ struct Call {
     name: &'static str,
     /// Acts before the victim lives.
     before: fn(&World) -> Survivors,
-    /// The victim's life: a mark before the call, and one after it.
+    /// Code that the victim runs. It marks the point before the call, and the point after it.
     victim: fn(&World),
 }
 
@@ -287,7 +287,7 @@ impl Call {
 fn role_instructions() {
     let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
     for call in &CALLS {
-        // The first run does everything that a process does only once, so that later children
+        // The first run does everything that a process does only once, so that its later children
         // behave alike.
         let Some(path) = call.path().and_then(|_| call.path()) else { return say("refused") };
         let (count, changes) = (path.places.len(), path.changes.len());
@@ -364,7 +364,7 @@ fn a_dead_shard_is_told_by_its_number() {
     assert_eq!(tx.publish(|_| ()).unwrap(), 4);
 }
 
-/// Errors of calls for another kind of stage, and refusals of the builder.
+/// Checks the errors of calls for another kind of stage, and refusals of the builder.
 #[test]
 fn places_of_shards() {
     let _watched = watched();
@@ -396,7 +396,7 @@ fn places_of_shards() {
     assert_problem!(refused.build(), Problem::Key { .. });
 }
 
-/// Shards in `inspect`: position, lag, and places.
+/// `inspect` shows the position, lag and places of shards.
 #[test]
 fn shards_are_inspected() {
     let _watched = watched();

@@ -21,8 +21,8 @@ use slipring_shm::Attached;
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // This process has no watchdog, whose thread would be lost in forked children. The process that
-    // waits for it has one.
+    // This process starts no watchdog, because a forked child would lose the watchdog's thread. The
+    // process that waits for this one has a watchdog.
     drop(_watched);
     play(&[("soak", role_soak), ("contents", role_contents)]);
 }
@@ -46,16 +46,16 @@ fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
     }
     let Some(mut tx) = world.producer(&me) else { return };
     let (sure, unsure) = (journal.published().load(SeqCst), journal.unsure().load(SeqCst));
-    // The claim is given up, and made again below. The predecessor may have died after its
-    // publication.
+    // This claim only finds the next position, and is dropped: the loop below claims again. The
+    // predecessor may have died after its publication.
     let mut next = tx.claim().unwrap().seq();
     assert!(next == sure || next == sure + unsure, "{sure}, {unsure}: {next}");
     journal.published().store(next, SeqCst);
     while journal.note().load(SeqCst) == 0 {
         let most = world.shape.capacity.min(9);
         let count = random.u64(1..=most);
-        // The number is noted before the call, so that a successor knows what a dead producer was
-        // about to do.
+        // The producer notes the number before the call, so that a successor knows how many events
+        // it was about to publish.
         journal.unsure().store(count, SeqCst);
         let mut claim = tx.claim_n(count as usize).unwrap();
         assert_eq!(claim.first_seq(), next);
@@ -67,7 +67,8 @@ fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
             break;
         }
     }
-    // This closes the ring. A successor that comes earlier publishes a little more.
+    // The drop closes the ring. If this producer is killed before that, its successor publishes a
+    // little more.
     drop(tx);
 }
 
@@ -104,7 +105,7 @@ fn ended(pid: pid_t) -> Option<i32> {
     (waited == pid).then_some(status)
 }
 
-/// Returns when the last round begins.
+/// Returns the time after which no new round begins.
 fn end_of_soak() -> Instant {
     let seconds = std::env::var("SLIPRING_SOAK").ok().and_then(|seconds| seconds.parse().ok());
     Instant::now() + Duration::from_secs(seconds.unwrap_or(4))
@@ -119,7 +120,7 @@ fn role_soak() {
         journal.clear();
         let notice = Duration::from_millis(random.u64(1..10));
         let tap = [Tapped::No, Tapped::First, Tapped::Between][random.usize(..3)];
-        // A stage that writes and a tap beside it would race.
+        // A stage that writes, and a tap beside it, would race.
         let writes = tap != Tapped::First && random.bool();
         let (capacity, passes) = (1 << random.u32(1..7), random.bool());
         let shape = Shape { capacity, writes, passes, notice, tap };
@@ -134,7 +135,7 @@ fn role_soak() {
             } else {
                 let victim = random.usize(..PARTIES);
                 if !done[victim] {
-                    // SAFETY: the child was not waited for to its end.
+                    // SAFETY: no call has waited yet for the end of this child.
                     unsafe { libc::kill(pids[victim], libc::SIGKILL) };
                 }
             }
@@ -203,7 +204,7 @@ fn role_contents() {
     let (mut rounds, mut kills, mut seen) = (0, [0; PARTIES], [0; 2]);
     while Instant::now() < until {
         ledger.clear();
-        // A killed producer may leave padding anywhere.
+        // A killed producer may leave padding at any position.
         ledger.next_seq().store(u64::MAX, SeqCst);
         let (messages, several) = (random.bool(), random.bool());
         let (capacity, writes) = (1 << random.u32(1..7), !messages && random.bool());
@@ -223,7 +224,7 @@ fn role_contents() {
             if Instant::now() > round {
                 ledger.stop().store(1, SeqCst);
             } else if let Some(victim) = pids[random.usize(..parties)] {
-                // SAFETY: the child was not waited for to its end.
+                // SAFETY: no call has waited yet for the end of this child.
                 unsafe { libc::kill(victim, libc::SIGKILL) };
             }
             for party in 0..parties {

@@ -23,8 +23,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // This process has no watchdog, whose thread would be lost in forked children. The process that
-    // waits for it has one.
+    // This process starts no watchdog, because a forked child would lose the watchdog's thread. The
+    // process that waits for this one has a watchdog.
     drop(_watched);
     play(&[("soak", role_soak)]);
 }
@@ -33,7 +33,7 @@ fn plays_a_role() {
 const EVENTS: usize = 100_000;
 /// Longest round.
 const ROUND: Duration = Duration::from_millis(500);
-/// Most events of a publication: the least capacity.
+/// Largest number of events of a publication, which is the smallest capacity.
 const MOST: usize = 4;
 /// Most shards of the stage.
 const SHARDS: usize = 4;
@@ -48,7 +48,7 @@ struct Keyed {
     check: u64,
     key: [u8; 12],
     unused: u32,
-    /// Two words that a shard changes one after the other.
+    /// Two words that a shard changes, one after the other.
     once: u64,
     twice: u64,
 }
@@ -58,7 +58,7 @@ impl Event for Keyed {
     const VERSION: u32 = 1;
 }
 
-/// The bytes of the key in a block.
+/// Range of the key's bytes in a block.
 const KEY: Range<usize> = offset_of!(Keyed, key)..offset_of!(Keyed, key) + 12;
 
 impl Keyed {
@@ -92,10 +92,10 @@ struct World {
 /// The record of each position, in memory that forked children share, so that it outlives a kill.
 struct Journal(&'static [AtomicU64]);
 
-/// A producer was about to publish the position, and has published it.
+/// States of a position: a producer was about to publish it, or has published it.
 const BEGUN: u64 = 1;
 const PUBLISHED: u64 = 2;
-/// Added to the count of an event that a stage handles as a redelivered one.
+/// Added to the count of an event that a stage handles as a redelivered event.
 const AGAIN: u64 = 1 << 32;
 
 impl Journal {
@@ -103,7 +103,7 @@ impl Journal {
         let count = 1 + SHARDS + 3 * EVENTS;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory at an address that the kernel chooses, which is never unmapped.
+        // SAFETY: the kernel chooses an address for new memory, which is never unmapped.
         let words = unsafe {
             let first = libc::mmap(std::ptr::null_mut(), count * 8, access, flags, -1, 0);
             assert_ne!(first, libc::MAP_FAILED);
@@ -121,7 +121,7 @@ impl Journal {
         &self.0[0]
     }
 
-    /// The end of the positions that a shard has handled.
+    /// Returns the word with the end of the positions that a shard has handled.
     fn reached(&self, shard: usize) -> &AtomicU64 {
         &self.0[1 + shard]
     }
@@ -130,12 +130,13 @@ impl Journal {
         &self.0[1 + SHARDS + seq as usize]
     }
 
-    /// How often the shards, or the stage behind them, have handled a position.
+    /// Returns the word that counts how often the shards, or the stage behind them, have handled a
+    /// position.
     fn count(&self, behind: bool, seq: u64) -> &AtomicU64 {
         &self.0[1 + SHARDS + (1 + usize::from(behind)) * EVENTS + seq as usize]
     }
 
-    /// Counts an event. Returns whether it was counted before.
+    /// Counts that an event was handled. Returns whether it was counted before.
     fn handle(&self, behind: bool, seq: u64, announced: bool) -> bool {
         let counted = if announced { AGAIN + 1 } else { 1 };
         let before = self.count(behind, seq).fetch_add(counted, SeqCst);
@@ -376,7 +377,7 @@ fn role_soak() {
             } else {
                 let victim = random.usize(..parties);
                 if !done[victim] {
-                    // SAFETY: the child was not waited for to its end.
+                    // SAFETY: no call has waited yet for the end of this child.
                     unsafe { libc::kill(pids[victim], libc::SIGKILL) };
                 }
             }

@@ -91,7 +91,7 @@ fn a_participant_killed_at_any_step_has_not_begun_or_is_dead() {
             _ => Liveness::Free,
         };
         assert_eq!(me.liveness(2).unwrap(), expected, "{step}");
-        // While the dead participant is not recovered, its place is taken last.
+        // While the dead participant is not recovered, other places are taken before its place.
         let next = name.attach().participant();
         assert_eq!(next, if expected == Liveness::Dead { 3 } else { 2 }, "{step}");
         drop(me);
@@ -194,7 +194,7 @@ fn who_attaches_to_a_segment_made_anew_attaches_to_the_named_file() {
         role.tell("go on");
         assert_eq!(role.hear(), "2", "{step}");
         assert_eq!(second.liveness(2).unwrap(), Liveness::Alive, "{step}");
-        // A process that opened the old file finds the new file as well.
+        // A process that opened the old file attaches to the new file as well.
         assert_eq!(attach(&first).participant(), 3);
     }
     let name = Name::new();

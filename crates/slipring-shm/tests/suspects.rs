@@ -1,6 +1,6 @@
-//! Suspects: the events that a dead process may have left half-written, as a writing stage's next
-//! process learns of them, handles them or passes over them. Deaths in the middle of a change are
-//! in `kills.rs`.
+//! Suspects are the events that a dead process may have left half-written. The next process of a
+//! writing stage learns of them, and handles them or passes over them. Deaths in the middle of a
+//! change are in `kills.rs`.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -11,10 +11,10 @@ use common::watched;
 use slipring::{BatchError, WaitError};
 use slipring_shm::{Attached, Producer, Reader, Segment, Writer};
 
-/// First positions, of which two wrap.
+/// First positions of the ring. From two of them, positions wrap.
 const STARTS: [u64; 4] = [0, 5, u64::MAX - 3, u64::MAX - 9];
 
-/// A ring whose stage `add` writes, with a stage before it, or without, and a stage behind it.
+/// A ring whose stage `add` writes. A stage follows it, and another one may precede it.
 struct Ring {
     me: Attached<u64>,
     first: u64,
@@ -38,7 +38,7 @@ impl Ring {
         Ring { me, first, before, behind, tx }
     }
 
-    /// Publishes runs of these lengths, which `before` releases.
+    /// Publishes runs of these lengths, which the stage `before` releases if there is one.
     fn publish(&mut self, runs: &[usize]) {
         for &run in runs {
             let mut claim = self.tx.try_claim_n(run).unwrap();
@@ -74,7 +74,8 @@ impl Ring {
         self.me.report().unwrap().stage("add").unwrap().skipped
     }
 
-    /// Reads the events as the stage behind sees them, as differences to the published ones.
+    /// Reads the events as the stage behind sees them. Returns their differences from the published
+    /// events.
     fn seen(&mut self) -> Vec<u64> {
         let mut seen = Vec::new();
         let see = |event: &u64, at: slipring::At| seen.push(event.wrapping_sub(at.seq));
@@ -91,7 +92,7 @@ fn suspects_are_what_was_lent_and_not_released() {
         ring.publish(&[3, 1, 5, 2]);
         let mut add = ring.add();
         ring.assert_suspects(&add, 0..0);
-        // In the middle of a run, and no more than is asked for.
+        // The polls stop in the middle of a run, and lend no more events than they are asked for.
         assert_eq!(add.poll(2, |_, _| ()).unwrap(), 2);
         assert_eq!(add.try_batch(3).unwrap().suspects(), 0);
         assert_eq!(add.try_batch(1).unwrap().len(), 1);
@@ -111,7 +112,8 @@ fn suspects_are_what_was_lent_and_not_released() {
         assert_eq!((batch.len(), batch.suspects()), (5, 0));
         let _ = batch;
         ring.assert_suspects(&add, 0..0);
-        // A successor that was lent less keeps what its predecessor announces.
+        // If a successor is lent fewer events than its predecessor, all of the predecessor's
+        // suspects remain.
         drop(add);
         let mut add = ring.add();
         ring.assert_suspects(&add, 6..11);
@@ -197,7 +199,7 @@ fn suspects_outlive_a_close_and_not_a_failure() {
     assert!(matches!(add.try_batch(1), Err(BatchError::Wait(WaitError::Closed))));
     assert_eq!(add.pass_over_suspects().unwrap(), 0);
 
-    // Words by which events were lent that were never published.
+    // Damaged words claim that events were lent that were never published.
     let mut ring = Ring::new(8, 0, false);
     ring.publish(&[3]);
     drop(ring.add());
@@ -211,7 +213,7 @@ fn suspects_outlive_a_close_and_not_a_failure() {
         word.store(held, std::sync::atomic::Ordering::Relaxed);
         let mut add = ring.me.writer("add").unwrap();
         let suspects = add.suspects();
-        // More than a lap of events is never lent, so the number is damage in itself.
+        // A stage is never lent more than a lap of events, so a larger number is damage in itself.
         assert_eq!(suspects.len() as u64, if held <= 8 { held } else { 0 });
         assert!(matches!(add.pass_over_suspects(), Err(WaitError::Damaged)), "{held}");
         assert!(matches!(add.poll(8, |_, _| ()), Err(WaitError::Damaged)), "{held}");

@@ -95,7 +95,7 @@ fn a_killed_reader_is_removed_and_its_unread_events_are_told() {
     let summary = inspect(&viewed.name.0).unwrap();
     let seat = &summary.stages[1].seats[0];
     assert_eq!((seat.participant, seat.deaths, seat.unread, seat.position), (None, 1, 4, None));
-    // Another one joins, and leaves by itself.
+    // Another reader joins, and leaves by itself.
     let mut viewer = viewed.viewer();
     assert_eq!(viewer.hear(), "joined 10");
     assert_eq!(inspect(&viewed.name.0).unwrap().stages[1].seats[0].unread, 0);
@@ -120,7 +120,7 @@ fn a_joiner_recovers_the_dead_where_the_tap_is_full() {
     assert!(full.message.contains(&pid.to_string()), "{}", full.message);
     viewer.kill();
     let me = loop {
-        // The kernel may still take the process down.
+        // The kernel may not have freed the killed process's place yet.
         match viewed.me.subscribe("viewers", StartAt::Now) {
             Ok(viewer) => break viewer,
             Err(error) => assert!(matches!(error.problem(), Problem::AllTaken { .. })),
@@ -157,7 +157,7 @@ fn calls_for_another_kind_are_refused() {
         let wide = Segment::<Numbered>::create_memfd("wide").capacity(4).tap("tap", room);
         assert_problem!(wide.build(), Problem::Graph(_));
     }
-    // A stage that writes beside a tap would race with its readers.
+    // A stage that writes beside a tap would race with the tap's readers.
     let beside = Segment::<Numbered>::create_memfd("beside").capacity(4).writer("w").tap("tap", 1);
     assert_problem!(beside.build(), Problem::Graph(_));
 }

@@ -1,5 +1,5 @@
-//! Tasks of real processes: they wait for events, room, deaths and the end, and do not poll
-//! meanwhile.
+//! Tasks of real processes wait for events, for room, for deaths and for the end, and do not poll
+//! while they wait.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -27,8 +27,8 @@ const THREAD: &str = "slipring-tasks";
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // This process has no watchdog, whose thread would be lost in a forked child. The process that
-    // waits for it has one.
+    // This process starts no watchdog, because a forked child would lose the watchdog's thread. The
+    // process that waits for this one has a watchdog.
     drop(_watched);
     play(&[
         ("read", role_read),
@@ -75,7 +75,7 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// Returns the number of this process's threads that sleep for tasks. A thread names itself.
+/// Returns the number of this process's threads that sleep for tasks, which it finds by their name.
 fn named_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names =
@@ -136,7 +136,7 @@ async fn publish(tx: &mut Producer<Numbered>, positions: Range<u64>) {
     }
 }
 
-/// Many wake-ups, in both directions: both processes are tasks, and the ring is small.
+/// Both processes run tasks, and the ring is small, so there are many wake-ups in both directions.
 #[test]
 fn tasks_of_two_processes_hand_every_event_over() {
     let _watched = watched();
@@ -199,7 +199,7 @@ fn a_task_hears_of_a_killed_process() {
     let WaitError::PeerDead(dead) = told else { panic!("{told}") };
     assert_eq!((next, dead.pid), (2, pid));
     killing.join().unwrap();
-    // The task hears of the next producer by an event.
+    // The task learns of the next producer by its event.
     let mut publisher = Role::start("publish", &[("NAME", &name.0)]);
     assert_eq!(publisher.hear(), "taken");
     publisher.tell("2 3");
@@ -222,8 +222,8 @@ fn role_leave() {
             let mut batch = pin!(reader.batch_async(1));
             let context = &mut Context::from_waker(Waker::noop());
             assert!(batch.as_mut().poll(context).is_pending());
-            // In every other round the handle is dropped while the thread, which names itself,
-            // starts.
+            // In every other round, the handle is dropped while the thread starts, and may not have
+            // its name yet.
             if round % 2 == 0 {
                 until(|| named_threads() == 1);
             }

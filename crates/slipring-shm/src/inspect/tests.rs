@@ -1,4 +1,4 @@
-//! Summaries of segments in use, and of damaged ones.
+//! Tests of summaries, of segments in use and of damaged segments.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -58,7 +58,7 @@ fn positions_and_places_are_those_of_the_ring() {
     let mut tx = attached.producer().unwrap();
     let (mut one, mut two) = (attached.reader("one").unwrap(), attached.reader("two").unwrap());
     for round in 0..10 {
-        // No stage has found these events, so only their stamps show them.
+        // No stage has found these events yet, so only their stamps show them.
         (0..3).for_each(|_| _ = tx.publish(|slot| *slot = round).unwrap());
         let summary = name.look();
         let stages = [&summary.stages[0], &summary.stages[1]];
@@ -75,14 +75,14 @@ fn positions_and_places_are_those_of_the_ring() {
         assert_eq!((summary.stages[0].lag, summary.stages[1].lag), (0, 3));
         two.poll(4, |_, _| ()).unwrap();
     }
-    // A run of several slots, and one that was given up.
+    // Publishes a run of several slots, and gives up another.
     tx.claim_n(2).unwrap().publish();
     drop(tx.claim().unwrap());
     assert_eq!(name.look().published, at(32));
 }
 
-/// A tap's position is that of its last reader, or of the stages before it. The number of a dead
-/// reader's unread events is shown.
+/// A tap's position is that of its slowest reader, or of the stages before it. A summary shows the
+/// number of a dead reader's unread events.
 #[test]
 fn a_tap_shows_its_readers() {
     for first in [0, u64::MAX - 2, (1 << 63) - 2] {
@@ -122,7 +122,8 @@ fn a_tap_shows_its_readers() {
     }
 }
 
-/// Counts lie where `slipring` puts them, even if a party has several lines of times.
+/// Inspection reads the counts where `slipring` stores them, even if a party has several lines of
+/// times.
 #[test]
 fn counts_are_those_of_the_report() {
     let name = Name::new("counts");
@@ -140,8 +141,8 @@ fn counts_are_those_of_the_report() {
     for reader in &mut readers[..3] {
         assert_eq!(reader.poll(8, |_, _| ()).unwrap(), 3);
     }
-    // Each reader waits for the stage before it, or for the producer. A wait is counted with the
-    // next one.
+    // Each reader waits for the stage before it, or for the producer. The count of a wait is stored
+    // at the reader's next wait.
     for reader in &mut readers {
         for _ in 0..5 {
             match reader.batch_by(1, soon()) {
@@ -167,7 +168,7 @@ fn counts_are_those_of_the_report() {
             assert_eq!(summary.waited(party, awaited), reported, "{named} for {other}");
         }
     }
-    // Something was counted at both ends of the lines.
+    // The first and the last of these lines have counts that are not 0.
     let [first, last] = [Party::Stage(0), Party::Stage(19)];
     assert!(!summary.waited(last, Party::Stage(18)).is_zero());
     assert!(!summary.waited(first, Party::Producers).is_zero());
@@ -200,8 +201,8 @@ fn threads_that_sleep_are_counted() {
     });
 }
 
-/// Workers show the events that they have taken. A worker that leaves events leaves an orphan, and
-/// no free place.
+/// A summary shows the events that each worker has taken. A worker that leaves with events leaves
+/// an orphan, and no free place.
 #[test]
 fn chunks_and_orphans_of_a_pool_are_told() {
     for first in [0, u64::MAX - 1, (1 << 47) - 1] {
@@ -214,7 +215,7 @@ fn chunks_and_orphans_of_a_pool_are_told() {
         let mut tx = attached.producer().unwrap();
         let [mut one, two] = [(); 2].map(|()| attached.pool_reader("pool").unwrap());
         (0..6).for_each(|_| _ = tx.publish(|slot| *slot = 1).unwrap());
-        // A new worker takes one event at first. The batch is dropped, and so comes again.
+        // A new worker takes one event at first. Its batch is dropped, so the event comes again.
         assert_eq!(one.batch(8).unwrap().len(), 1);
         let seats = |summary: &Summary| summary.stages[0].seats.clone();
         let [chunk, idle] = &seats(&name.look())[..] else { panic!("not two places") };
@@ -236,7 +237,8 @@ fn chunks_and_orphans_of_a_pool_are_told() {
     }
 }
 
-/// A ring with several producers is closing until a stage has found its end, and then closed.
+/// A ring with several producers is reported as closing until a stage has found its end, and then
+/// as closed.
 #[test]
 fn claims_and_the_end_of_several_producers_are_told() {
     let name = Name::new("producers");
@@ -266,7 +268,7 @@ fn claims_and_the_end_of_several_producers_are_told() {
     assert_eq!(summary.parties().find_map(|party| summary.awaited(party)), None);
 }
 
-/// All published events are found, however many lie behind the furthest stage.
+/// Inspection finds all published events, however many lie behind the furthest stage.
 #[test]
 fn a_long_backlog_is_counted_to_its_end() {
     for (capacity, first) in [(1 << 17, 0), (1 << 17, u64::MAX - 77)] {
@@ -290,7 +292,8 @@ fn a_long_backlog_is_counted_to_its_end() {
     }
 }
 
-/// A slow party is found behind stages and taps that only wait for it.
+/// The chain of waiting parties ends at the slow party, even if stages and taps that only wait lie
+/// in between.
 #[test]
 fn parties_that_wait_name_the_one_that_holds_them_up() {
     for first in [0, u64::MAX - 2] {
@@ -313,7 +316,8 @@ fn parties_that_wait_name_the_one_that_holds_them_up() {
         let all = || ["producer", "parse", "viewers", "store", "side"].map(waits);
         assert_eq!(all(), ["", "producer", "", "parse producer", "producer"]);
         (0..4).for_each(|_| _ = tx.publish(|slot| *slot = 1).unwrap());
-        // Nothing before `parse` lets `store` go on, and `side` also gates the producer.
+        // `store` waits for `parse`, which has released nothing. `side` gates the producer as well,
+        // but is not named, because `store` is as slow and comes first.
         assert_eq!(all(), ["store parse", "", "", "parse", ""]);
         parse.poll(4, |_, _| ()).unwrap();
         assert_eq!(all(), ["store", "producer store", "", "", ""]);
@@ -371,7 +375,7 @@ fn whatever_the_words_say_there_is_a_summary() {
             look();
         }
     }
-    // A recorded failure, with a text that would clear a terminal.
+    // Records a failure, with a text that would clear a terminal.
     let status = |word: u64, value: u64| {
         file.write_all_at(&value.to_ne_bytes(), checked.areas.status.at + 8 * word).unwrap();
     };
@@ -401,7 +405,7 @@ fn whatever_the_words_say_there_is_a_summary() {
     }
 }
 
-/// A file that is shortened during an inspection, and words that change, are errors at worst.
+/// If a file is shortened or its words change during an inspection, the worst result is an error.
 #[test]
 fn a_segment_that_is_shortened_or_removed_is_an_error() {
     let name = Name::new("shortened");
@@ -467,7 +471,7 @@ fn a_ring_that_is_half_full_is_never_said_to_be_full() {
     }
 }
 
-/// Another process writes any words during an inspection, and shortens the file.
+/// Another process stores random words during an inspection, and shortens the file.
 #[test]
 fn words_that_change_during_a_look_are_an_error_at_most() {
     let name = Name::new("scribbled");
