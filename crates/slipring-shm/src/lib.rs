@@ -46,7 +46,7 @@
 //! - A reader that dies leaves its place as it is. The next process that takes the place continues
 //!   at the first event that was not released, and learns which events may come again
 //!   ([`redelivered`](slipring::Consumer::redelivered)).
-//! - The successor of a producer that dies finds its position from the segment alone, and nothing
+//! - The successor of a producer that dies finds its position from the segment alone, and no part
 //!   of an unfinished publication is ever seen. If [`OnDeath::Close`] was declared, the death
 //!   instead ends the stream, as if the producer had left.
 //! - When a tap's reader dies, the parties that wait for it remove it. They continue within a

@@ -269,7 +269,7 @@ fn raw_handles_of_a_shard() {
                     let bytes = filled(size, seq * 3 + round);
                     expected[of(&bytes, &key, 2)].push((seq, bytes.clone()));
                     let address = stretch.address.as_ptr().wrapping_add(at * stretch.stride);
-                    // SAFETY: the bytes are claimed, and are 8.
+                    // SAFETY: the address is that of 8 claimed bytes.
                     unsafe { address.copy_from_nonoverlapping(bytes.as_ptr(), size) };
                 }
             }
@@ -281,7 +281,7 @@ fn raw_handles_of_a_shard() {
                         for at in 0..stretch.count {
                             let address =
                                 stretch.address.as_ptr().wrapping_add(at * stretch.stride);
-                            // SAFETY: the bytes are lent, and are 8.
+                            // SAFETY: the address is that of 8 lent bytes.
                             let bytes = unsafe { std::slice::from_raw_parts(address, size) };
                             seen.push((stretch.first + at as u64, bytes.to_vec()));
                         }

@@ -1,4 +1,4 @@
-//! Blocks, whose size is known only at run time, and messages of any length.
+//! Tests of blocks, whose size is known only at run time, and of messages of any length.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -32,7 +32,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_millis(200)
 }
 
-/// A block's contents, by its position.
+/// Returns the byte that a block has at an offset, according to the block's position.
 fn byte(seq: u64, offset: usize) -> u8 {
     (seq.wrapping_mul(31) as usize + offset * 7) as u8
 }

@@ -1,5 +1,5 @@
-//! The boot of a segment, for processes that cannot know their own boot: without a descriptor to
-//! read it by, without `/proc`, and for segments whose makers had no `/proc`.
+//! Tests of the boot of a segment, for processes that cannot know their own boot: without a
+//! descriptor to read it by, without `/proc`, and for segments whose makers had no `/proc`.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;

@@ -1,5 +1,5 @@
-//! `clients/client.c`, a reader and a producer that know segments from SEGMENT.md alone, at rings
-//! beside the handles of this crate. Either side is killed, and the other one continues.
+//! Runs `clients/client.c`, a reader and a producer that know segments from SEGMENT.md alone, at
+//! rings beside the handles of this crate. Either side is killed, and the other one continues.
 //!
 //! If there is no C compiler, each test prints that it did not run.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]

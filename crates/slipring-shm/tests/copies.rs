@@ -155,7 +155,7 @@ fn a_shortened_file_ends_the_process_by_sigbus() {
     }
 }
 
-/// The graphs of the test below, by their numbers.
+/// Makes the ring with the graph that has this number in the test below.
 fn graph(name: &str, number: usize) -> Test {
     let made = Test::create(name).capacity(CAPACITY).notice(Duration::from_millis(1));
     let made = match number {

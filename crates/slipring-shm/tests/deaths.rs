@@ -1,4 +1,4 @@
-//! Deaths as other processes learn of them: real processes are stopped, killed, replaced and forked
+//! Tests of how processes learn of deaths: real processes are stopped, killed, replaced and forked
 //! while others wait for them.
 //!
 //! A survivor learns of a death within a notice plus the time that the kernel takes to end a

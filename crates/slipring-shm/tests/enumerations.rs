@@ -383,7 +383,7 @@ fn each_delivery() {
     }
 }
 
-/// The effect of a death by its number on the page.
+/// Returns the effect of a death that has this number on the page.
 fn on_death(number: u64) -> OnDeath {
     match number {
         0 => OnDeath::Wait,
@@ -411,7 +411,8 @@ fn hears(client: &mut Running, name: &Name, on_death: OnDeath, place: &str) {
     }
 }
 
-/// A stage's process is killed. A stage behind it waits, and then a producer.
+/// A stage's process is killed. First the stage behind it waits for the dead one, and then a
+/// producer does.
 #[test]
 fn each_effect_of_a_stages_death() {
     let _watched = watched();

@@ -1,4 +1,4 @@
-//! Evictions of real processes that are stopped, hang, die or leave meanwhile.
+//! Tests of evictions of real processes that are stopped, hang, die or leave meanwhile.
 //!
 //! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -642,7 +642,7 @@ fn a_process_that_does_not_end_in_time_is_told() {
 /// Becomes another user, and tries to evict.
 fn role_demote() {
     let found = Eviction::find(value("NAME"), "one", None).unwrap();
-    // SAFETY: changes the user of all threads of this process.
+    // SAFETY: the call changes the user of all threads of this process, and takes no pointers.
     assert_eq!(unsafe { libc::setuid(65_533) }, 0);
     say(found.kill(LONG).unwrap_err());
 }

@@ -1,4 +1,4 @@
-//! Liveness of real processes that are killed, stopped, forked and replaced.
+//! Tests of the liveness of real processes that are killed, stopped, forked and replaced.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -621,7 +621,7 @@ fn role_no_proc() {
     if child == 0 {
         let attached = attach(&Test::open_at("/a.slipring").unwrap());
         assert_eq!(attached.participant(), 2);
-        // SAFETY: writes a byte; the parent kills this process.
+        // SAFETY: the call writes one byte to a pipe. The parent then kills this process.
         unsafe {
             libc::write(pipe[1], b"x".as_ptr().cast(), 1);
             libc::alarm(60);
@@ -690,7 +690,7 @@ fn role_attach_in_a_child() {
     // SAFETY: no other thread of this process uses what the child uses.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: ends the child if it waits for a lock that no process holds.
+        // SAFETY: the call ends the child if it waits for a lock that no process holds.
         unsafe { libc::alarm(20) };
         // The call runs on another thread than the one that forked, and finds the guard as the fork
         // left it.

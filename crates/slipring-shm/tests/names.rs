@@ -1,5 +1,6 @@
-//! Names that are removed, renamed or replaced by other means than `remove` while processes are
-//! attached. Each waiting process hears of a loss in time, and never of a loss that did not happen.
+//! Tests of names that are removed, renamed or replaced by other means than `remove` while
+//! processes are attached. Each waiting process hears of a loss in time, and never of a loss that
+//! did not happen.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;

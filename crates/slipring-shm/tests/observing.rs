@@ -538,7 +538,7 @@ fn handles(attached: &Attached<Item>, last: Last) -> Vec<Handle> {
 }
 
 /// The observer follows a stream whose slots are overwritten all the time. An event that it calls
-/// whole is never torn, and it passes or counts every event.
+/// whole is never torn, and it prints every event or counts it as missed.
 #[test]
 fn a_live_stream_is_followed() {
     let _watched = watched();

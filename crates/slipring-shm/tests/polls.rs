@@ -1,5 +1,5 @@
-//! Loops of calls that do not wait, while the kernel kills another process. The calls of all
-//! handles, and other deaths, are in `slipring`'s `segment/polls_tests.rs`.
+//! Tests of loops of calls that do not wait, while the kernel kills another process. The calls of
+//! all handles, and other deaths, are in `slipring`'s `segment/polls_tests.rs`.
 //!
 //! No test asserts how long a call takes: the watchdog finds a loop that never learns of a death.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -144,8 +144,8 @@ fn calls_that_drop_or_keep_events_tell_of_a_death() {
     }
 }
 
-/// A loop that asks for the number of free slots until there are some ends. The test tries events,
-/// copies and blocks.
+/// If a loop asks for the number of free slots until there are some, it comes to an end. The test
+/// tries events, copies and blocks.
 #[test]
 fn a_loop_on_the_free_slots_has_room_again() {
     let _watched = watched();

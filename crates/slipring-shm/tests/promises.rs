@@ -1,5 +1,5 @@
-//! Promises between processes: real processes that fulfil, break, wait, and are killed at each
-//! step, and between two machine instructions of each call.
+//! Tests of promises between real processes, which fulfil, break and wait, and are killed at each
+//! step and between two machine instructions of each call.
 //!
 //! Whichever process is killed, a promise either is fulfilled with a whole value of one owner, or
 //! can be fulfilled by the next owner. A value that no waiter has released goes to the next waiter.

@@ -450,7 +450,7 @@ fn other_file_systems() {
 /// Opens the segment as another user.
 fn role_other_user() {
     let user = libc::uid_t::from(7_u8);
-    // SAFETY: the role has one thread that uses it; the calls take no pointers.
+    // SAFETY: the call takes no pointers, and only one thread of the role depends on the user.
     if unsafe { libc::setresuid(user, user, user) } != 0 {
         return say("may not become another user");
     }
@@ -801,8 +801,8 @@ fn heads_of_random_bytes() {
     }
 }
 
-/// Any values of the words that change lead to a refusal, to a number of a participant, or to
-/// handles whose calls fail.
+/// Whatever values the changing words have, the result is a refusal, the number of a participant,
+/// or handles whose calls fail.
 #[test]
 fn words_of_any_value() {
     let _watched = watched();

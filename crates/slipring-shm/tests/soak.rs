@@ -32,7 +32,7 @@ const EVENTS: usize = 100_000;
 /// Longest round.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// The parties of a ring: the stages, the producer, and a reader of the tap.
+/// Number of parties of a ring: two stages, the producer, and a reader of the tap.
 const PARTIES: usize = 4;
 
 fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {

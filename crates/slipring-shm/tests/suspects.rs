@@ -208,7 +208,8 @@ fn suspects_outlive_a_close_and_not_a_failure() {
     for held in [4, 9, 1 << 40, (1 << 63) - 1] {
         let at = seats.item(0).unwrap() + 6 * 8;
         let word = participation.mapping().address(at, 8).unwrap();
-        // SAFETY: a word of the mapping, which all processes use by atomic accesses.
+        // SAFETY: the address is that of a word of the mapping, which all processes access
+        // atomically.
         let word = unsafe { word.cast::<std::sync::atomic::AtomicU64>().as_ref() };
         word.store(held, std::sync::atomic::Ordering::Relaxed);
         let mut add = ring.me.writer("add").unwrap();

@@ -1,4 +1,4 @@
-//! Taps between real processes: readers that join, leave, are killed and join again.
+//! Tests of taps between real processes, whose readers join, leave, are killed and join again.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;

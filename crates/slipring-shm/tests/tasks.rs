@@ -237,8 +237,8 @@ fn role_leave() {
     say("left");
 }
 
-/// The thread starts with the first task that waits, and ends with the last handle. The segment is
-/// unmapped, and its lock free, where the last handle is dropped.
+/// The thread starts with the first task that waits, and ends with the last handle. Once the last
+/// handle is dropped, the segment is unmapped and its lock is free.
 #[test]
 fn the_thread_goes_with_the_last_handle() {
     let _watched = watched();

@@ -402,7 +402,7 @@ fn pin(
         let FoundOwner { participant, process: Process { pid, .. }, state, .. } = found;
         let attached = ParticipantRecord::unpack(state).1 != ParticipantRecord::FREE;
         let pinned = match probe(file, participant)? {
-            // The participant is leaving, or its successor frees the seat.
+            // The participant is leaving, or another process is about to free its seat.
             None if !attached => Err(Problem::Busy),
             None => Ok(None),
             Some(Hold::Shared) => Err(EvictProblem::HeldByReader { participant }.into()),
@@ -487,7 +487,7 @@ fn probe(file: &File, participant: u32) -> Result<Option<Hold>, Problem> {
     Ok(held.map(|held| held.hold))
 }
 
-/// Describes the process at the place `found`, for the caller of [`Eviction::occupant`].
+/// Describes the process that was found, for the caller of [`Eviction::occupant`].
 fn occupant(
     file: &File,
     checked: &Checked,

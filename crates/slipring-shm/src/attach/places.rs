@@ -45,7 +45,7 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
     /// for a ring with the contents `C`.
     ///
     /// # Safety
-    /// Calls of `over` with this participation are sound, however often it is called (I2).
+    /// It is sound to call `over` with this participation, any number of times (I2).
     pub(crate) unsafe fn new<C: Contents>(
         inner: Arc<Participation>,
         over: Over<T, L>,
@@ -60,7 +60,7 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
         Ok(RingPlaces { inner, ring, over })
     }
 
-    /// Makes the ring again, so that later handles wait by `wait`.
+    /// Makes the ring again, so that later handles wait by the strategy `wait`.
     pub(crate) fn wait(&mut self, wait: Wait) -> Result<(), SegmentError> {
         if let Some((ring, made)) = &mut self.ring {
             // SAFETY: I2.

@@ -86,7 +86,7 @@ fn try_remove(path: &Path) -> Result<bool, Problem> {
         found[..magic.len()].copy_from_slice(&magic);
         return Err(HeaderProblem::Magic { found }.into());
     }
-    // A separate description, so that no other process shares its locks.
+    // The call locks through a description of its own, so that no other process shares the locks.
     let own = file.reopen(Some(path), Rights::Write)?;
     if !lock::try_lock(own.as_fd(), lock::byte(GUARD), Hold::Alone).map_err(locking)? {
         return Ok(false);

@@ -122,7 +122,7 @@ pub(crate) fn initial(
     let length = usize::try_from(end - HEAD).unwrap_or(usize::MAX);
     let no_memory = || Problem::NoSpace { bytes: length as u64, room: None };
     let bytes = Bytes::from_size_align(length, 4096).map_err(|_| no_memory())?;
-    // SAFETY: the size is not 0, because it contains the status.
+    // SAFETY: the size is not 0, because the memory contains the status.
     let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).ok_or_else(no_memory)?;
     let draft = Arc::new(FirstWords { first, bytes });
     let at = |offset: u64| {

@@ -25,7 +25,7 @@ pub use event::Event;
 /// [`Messages`]. The contents decide which [`Handles`] the segment has. No other crate implements
 /// the trait.
 pub trait Contents: Handles {
-    /// Number of the contents in the header.
+    /// Number that the header has for these contents.
     #[doc(hidden)]
     const KIND: u32;
 

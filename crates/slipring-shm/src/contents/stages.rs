@@ -146,7 +146,8 @@ fn compared(
     };
     let needs = needs(&declaration, checked.header.event_size).map_err(Problem::Graph)?;
     let shape = &checked.shape;
-    // Only the head states the size of blocks, so their distance is compared with itself.
+    // Only the head states the size of blocks, so there is no other value to compare their distance
+    // with.
     let slots = checked.areas.stamps.stride;
     let counts = [
         ("its number of lines", u64::from(shape.lines), needs.lines),

@@ -89,7 +89,7 @@ impl StdError for SegmentError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The name cannot name a segment.
+    /// A segment cannot have this name.
     #[error(transparent)]
     Name(#[from] NameProblem),
     /// The capacity is zero or not a power of two.
@@ -120,7 +120,7 @@ pub enum Problem {
         /// Time that the user asked for, in milliseconds.
         asked_ms: u128,
     },
-    /// Another count or size of the declaration is out of range.
+    /// A count of the declaration, such as its number of stages, is out of range.
     #[error(fmt = texts::declaration)]
     Declaration {
         /// Name of the count.
@@ -159,7 +159,8 @@ pub enum Problem {
         /// Name that the stage should follow, and that no earlier stage has.
         unknown: String,
     },
-    /// A call of the builder applies to the stage declared last, and there is none.
+    /// A call of the builder applies to the stage declared last, but no stage was declared before
+    /// it.
     #[error(
         "`{call}` applies to the stage declared last, and there is none: call `reader` or `writer` first"
     )]

@@ -31,7 +31,7 @@ use crate::file::descriptor::{self, File, Medium};
 use crate::layout::{Head, Shape, StageRecord};
 use crate::system::lock::{self, GUARD, Hold};
 
-/// Properties that a builder gives a new segment, without its location and its notice.
+/// Properties of a new segment, except for its location and its notice.
 #[derive(Debug, Clone)]
 pub struct NewSegment {
     /// Counts and sizes, of which the creator chooses capacity, participants and the event's size.

@@ -29,7 +29,7 @@ pub struct Awaited<T> {
     first: u64,
     /// Longest wait of a call without a deadline of its own.
     timeout: Option<Duration>,
-    /// Request that the value answers, or `None` if no end of a ring of requests ends the waits.
+    /// Request that the value answers, or `None` if the waits depend on no ring of requests.
     request: Option<SegmentRequest>,
 }
 
@@ -38,9 +38,9 @@ impl<T: Event> Awaited<T> {
         Awaited { reader, first, timeout, request: None }
     }
 
-    /// Makes a wait also end because of the ring that carried the request. The value answers the
-    /// request at position `seq` of the ring of `ring`. A wait then also ends with
-    /// [`PromiseError::Request`] if
+    /// Ties the waits to the ring that carried the request: the value answers the request at
+    /// position `seq` of the ring of `ring`. A wait then also ends with [`PromiseError::Request`]
+    /// if
     ///
     /// - that ring fails or is halted;
     /// - that ring is closed, and every stage has released the request;

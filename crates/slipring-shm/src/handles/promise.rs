@@ -319,8 +319,8 @@ impl<T: Event> PromiseBuilder<T> {
         PromiseBuilder(self.0.producer_on_death(on_death))
     }
 
-    /// Sets the longest time between two checks by a waiter whether the owner has died: 1 ms to 1
-    /// s, and 20 ms by default.
+    /// Sets the *notice*: a waiter checks at least this often whether the owner has died. The time
+    /// is 1 ms to 1 s, and 20 ms by default.
     ///
     /// Example: [`PromiseBuilder::participants`].
     pub fn notice(self, time: Duration) -> PromiseBuilder<T> {

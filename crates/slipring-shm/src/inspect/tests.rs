@@ -1,4 +1,4 @@
-//! Tests of summaries, of segments in use and of damaged segments.
+//! Tests of the summaries of segments in use, and of damaged segments.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -168,7 +168,7 @@ fn counts_are_those_of_the_report() {
             assert_eq!(summary.waited(party, awaited), reported, "{named} for {other}");
         }
     }
-    // The first and the last of these lines have counts that are not 0.
+    // The counts at both ends of the area are not 0, so the comparison has covered them.
     let [first, last] = [Party::Stage(0), Party::Stage(19)];
     assert!(!summary.waited(last, Party::Stage(18)).is_zero());
     assert!(!summary.waited(first, Party::Producers).is_zero());

@@ -1,7 +1,7 @@
 //! The records that change while a segment is in use: words that all participants may access.
 //!
-//! Defined here are the records that participants write about themselves. Seats, status, wait
-//! queues, lines and counters are defined by `slipring`, which knows their protocol.
+//! This file defines the records that participants write about themselves. `slipring` defines
+//! seats, status, wait queues, lines and counters, because it knows their protocol.
 //!
 //! Invariants
 //! - I1: a record is `repr(C)` and made of atomics only. So any bytes are a value, other processes

@@ -79,7 +79,7 @@ pub fn probe(fd: BorrowedFd<'_>, bytes: Range<u32>) -> io::Result<Option<Held>> 
     Ok(Some(Held { byte, hold }))
 }
 
-/// Returns the range of a single byte, for the other calls.
+/// Returns the range that contains only byte `number`.
 pub fn byte(number: u32) -> Range<u32> {
     number..number + 1
 }

@@ -76,8 +76,8 @@ impl Process {
         Process { pid, start_time, namespace: namespace() }
     }
 
-    /// Returns whether this is the calling process. Start times are compared only if both are
-    /// known, because no other living process of the namespace has the same number.
+    /// Returns whether this is the calling process. If a start time is unknown, number and
+    /// namespace are enough, because no other living process of the namespace has the same number.
     pub(crate) fn is_this(&self) -> bool {
         let own = Process::this();
         let differ = self.start_time != own.start_time;
