@@ -91,8 +91,8 @@ use slipring::Waitable;
 /// `arm` finds the event and returns `true`, or the publisher finds the waker and signals. A signal
 /// lasts until it is cleared, so it may come before the loop waits, or while it does.
 ///
-/// Clearing between `arm` and the wait does lose a wake-up. Clear before `arm`: it polls for all
-/// progress up to then, whichever handle the cleared signal belonged to.
+/// Clear before `arm`: a clear between `arm` and the wait loses a wake-up. `arm` itself polls, so
+/// it finds all progress that was made before it, whichever handle the cleared signal belonged to.
 ///
 /// # One descriptor or several
 ///
@@ -153,7 +153,7 @@ impl Wake for Signal {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let Some(counter) = self.0.upgrade() else { return };
-        // I2, I3: with the swap in `clear`.
+        // I2, I3: pairs with the swap in `clear`.
         if !counter.signalled.swap(true, AcqRel) {
             // `AGAIN` means that the counter is at its maximum, so the descriptor is readable
             // already. No other error is possible for our own eventfd, and the notifying thread
@@ -224,7 +224,7 @@ impl EventFd {
             Err(Errno::AGAIN) => false, // I1
             Err(error) => return Err(error.into()),
         };
-        // I2, I3: after the read; with the swap in `wake_by_ref`
+        // I2, I3: this swap comes after the read, and pairs with the swap in `wake_by_ref`.
         self.counter.signalled.swap(false, AcqRel);
         Ok(taken)
     }

@@ -1,5 +1,5 @@
-//! The error of a process that has no descriptor left. The test is alone in its file, because the
-//! limit applies to the whole process.
+//! Checks the error in a process that has no descriptor left. The test is alone in its file,
+//! because the limit of descriptors applies to the whole process.
 #![cfg(target_os = "linux")]
 
 #[path = "../../slipring/tests/common/watchdog.rs"]

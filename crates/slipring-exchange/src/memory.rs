@@ -55,7 +55,8 @@ impl Memory {
     fn map(file: &File, words: usize) -> io::Result<Memory> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         let (flags, length) = (flags | MapFlags::POPULATE, length(words));
-        // SAFETY: a new mapping, at an address of the kernel's choice. The file is as long.
+        // SAFETY: a new mapping, at an address of the kernel's choice. The file is as long as the
+        // mapping.
         let first = unsafe { mmap(ptr::null_mut(), length, protection, flags, file, 0)? };
         Ok(Memory { first: first.cast(), words })
     }

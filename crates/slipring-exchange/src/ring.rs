@@ -64,10 +64,10 @@ impl<E: Words, L: Layout> Writer for Producer<E, L> {
     }
 }
 
-/// The end of a ring between threads that reads.
+/// The reading end of a ring between threads.
 struct ThreadsEnd(slipring::Reader<Vec<u64>>);
 
-/// The end of a ring between processes that reads.
+/// The reading end of a ring between processes.
 struct ProcessesEnd<const WORDS: usize>(slipring_shm::Reader<Block<WORDS>>);
 
 /// Implements [`Reader`] for an end whose handle lends batches.

@@ -27,9 +27,9 @@ pub enum Way {
     ThreadsAtomics,
     /// Two processes, which spin at an atomic word in shared memory.
     ProcessesAtomics,
-    /// Two threads, and a promise for each block and for each free block.
+    /// Two threads, and a promise of the crate `oneshot` for each block and for each free block.
     ThreadsPromises,
-    /// Two threads, and the same promises by slipring.
+    /// Two threads, and one of slipring's promises for each block and for each free block.
     ThreadsOwnPromises,
     /// Two processes, and two named semaphores.
     ProcessesSemaphores,
@@ -206,7 +206,8 @@ mod tests {
     #[test]
     fn every_way_hands_over_every_block() {
         for way in Way::all() {
-            // Both ends spin in these ways, and the machine that runs the tests may have one core.
+            // Both ends spin on atomics and in busy rings, and the machine that runs the tests may
+            // have only one core.
             let spins = way.to_string().contains("atomics") || way.to_string().contains("busy");
             if matches!(way, Way::OneThread)
                 || spins && thread::available_parallelism().unwrap().get() < 2

@@ -9,7 +9,8 @@ use std::sync::Mutex;
 use slipring_machine::{Explicit, Machine, Placement, allowed_cpus};
 use watchdog::watched;
 
-/// Each thread runs on its CPU while the graph runs, and the caller's mask is its own again.
+/// Each thread runs on its CPU while the graph runs, and afterwards the caller has its own mask
+/// again.
 #[test]
 fn the_threads_of_a_chain_are_bound() {
     let _watched = watched();

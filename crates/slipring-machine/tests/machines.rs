@@ -506,7 +506,8 @@ fn a_container_with_groups_of_version_1() {
         hypervisor: None,
         placements: &[
             (1, ["0"; 5]),
-            // The smallest cache group that suffices, and the node with the most allowed cores.
+            // `SharedCache` takes the smallest group that suffices, and `SameNode` takes the node
+            // with the most allowed cores.
             (2, ["0 0", ONE_EACH, "0 2", "10 11", "0 10"]),
             (3, ["0 0 0", ONE_EACH, "0 2 4", "10-12", "0 10 2"]),
             (4, ["0 0 0 0", ONE_EACH, "10-13", "10-13", "0 10 2 11"]),

@@ -1,7 +1,7 @@
 //! Shared parts of slipring's own programs: the command line tool, the comparison with other crates
 //! (`peers`) and the example `readings`.
 //!
-//! The library does not use this crate, and it is not published. It is a crate because `peers` is a
+//! The library does not use this crate, which is not published. It is a crate because `peers` is a
 //! workspace of its own and still has to print figures as the other programs do.
 #![forbid(unsafe_code)]
 

@@ -181,7 +181,8 @@ impl FromStr for CpuSet {
         for part in text.split(',') {
             let range = range(part.trim())
                 .map_err(|problem| CpuListError { part: shortened(part), problem })?;
-            // Ranges that overlap a thousand times would take forever.
+            // Without this limit, a list of ranges that overlap a thousand times would take
+            // forever.
             visited += range.last - range.first + 1;
             if visited > 4 * Self::LIMIT {
                 return Err(CpuListError { part: shortened(text), problem: "has too many CPUs" });

@@ -20,7 +20,7 @@ pub struct Package {
 pub struct Node {
     /// Number of the node, as the system counts.
     pub number: usize,
-    /// CPUs of the node that are online. A node may have memory alone.
+    /// CPUs of the node that are online. Empty if the node has only memory.
     pub cpus: CpuSet,
     /// Size of the node's memory, in MiB.
     pub memory_mib: Option<u64>,

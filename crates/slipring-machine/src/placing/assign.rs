@@ -92,7 +92,8 @@ impl Machine {
             _ if count == 1 => Ok(vec![first]),
             Placement::Siblings => siblings(&sites, count),
             Placement::SharedCache => {
-                // A group below a higher cache is nearer to memory and to the other cores.
+                // Cores that share a cache of a higher level come first: they are nearer to memory
+                // and to the other cores.
                 let cache = |site: &Site| {
                     site.caches.first().map(|&(level, cache)| (u32::MAX - level, cache))
                 };
@@ -256,7 +257,7 @@ fn spread(sites: &[Site], count: usize) -> Result<Vec<usize>, String> {
     levels.sort_unstable_by(|one, other| other.cmp(one));
     levels.dedup();
     keys.extend(levels.into_iter().map(Key::Cache));
-    // Cores of a slower kind follow all of a faster one.
+    // All cores of a faster kind come before those of a slower kind.
     let kinds = set.chunk_by(|one, other| one.kind == other.kind);
     let order = kinds.flat_map(|kind| in_turns(kind.to_vec(), &keys));
     Ok(order.take(count).map(|site| site.cpus[0]).collect())
@@ -282,8 +283,8 @@ impl Key {
     }
 }
 
-/// Orders cores so that the groups of the first key come in turn, and within each of these the
-/// groups of the next.
+/// Orders cores so that the groups of the first key take turns. Within a group, the groups of the
+/// next key take turns, and so on.
 fn in_turns<'s>(sites: Vec<&'s Site>, keys: &[Key]) -> Vec<&'s Site> {
     let Some((key, inner)) = keys.split_first() else { return sites };
     let count = sites.len();

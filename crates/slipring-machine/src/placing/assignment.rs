@@ -150,8 +150,8 @@ impl fmt::Display for Assignment {
 
 /// The error of a placement that is impossible on a machine.
 ///
-/// Its text has several lines: the reason, the placements that are possible, and the machine's
-/// cores, caches and nodes.
+/// The error's text has several lines: the reason, the placements that are possible, and the
+/// machine's cores, caches and nodes.
 ///
 /// ```
 /// use slipring_machine::{Machine, Placement, Snapshot};

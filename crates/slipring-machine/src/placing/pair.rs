@@ -16,9 +16,9 @@ pub struct CorePair {
 }
 
 impl CorePair {
-    /// Chooses the first two CPUs that this thread may use and that are no hardware threads of one
-    /// core; without such a pair, the first two. `None`: there are no two, or the system has no
-    /// affinity masks.
+    /// Chooses the first two CPUs that this thread may use and that are not hardware threads of one
+    /// core. If there is no such pair, chooses the first two CPUs. Returns `None` if this thread
+    /// may use only one CPU, or if the system has no affinity masks.
     ///
     /// ```
     /// if let Some(pair) = slipring_machine::CorePair::choose() {

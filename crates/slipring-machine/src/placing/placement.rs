@@ -26,7 +26,7 @@ use crate::description::cpu_set::{CpuSet, shortened};
 /// | `cpus:2,3,0` | a CPU for each thread, in order; `cpus:2-4` has ranges |
 /// | `producer=2,parse=3` | a CPU for each thread, by name |
 ///
-/// A name with a comma cannot stand in a text; [`Explicit::named`] takes every name.
+/// The text cannot hold a thread's name with a comma; [`Explicit::named`] takes every name.
 ///
 /// ```
 /// use slipring_machine::{Explicit, Placement};

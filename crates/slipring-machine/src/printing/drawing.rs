@@ -75,7 +75,7 @@ impl Machine {
         text
     }
 
-    /// Returns all groups within each other.
+    /// Returns all groups, nested in one another.
     fn groups(&self) -> Group {
         let package =
             |package: &Package| (0, format!("package {}", package.number), package.cpus.clone());
@@ -114,7 +114,7 @@ impl Machine {
 
     fn draw(&self, group: &Group, outer: Outer, width: usize, text: &mut String) {
         let (indent, mut is_forbidden) = outer;
-        // A group that fills the one around it stands on the same line.
+        // A group with the same CPUs as the group around it stands on that group's line.
         let (mut titles, mut inner) = (vec![group.title.clone()], group);
         while let [only] = &inner.groups[..] {
             if only.cpus != inner.cpus {
@@ -123,7 +123,8 @@ impl Machine {
             titles.push(only.title.clone());
             inner = only;
         }
-        // A line speaks for all lines below it, so they do not repeat it.
+        // A line that says "not allowed" says so for all lines below it, which do not repeat the
+        // words.
         if !is_forbidden && group.cpus.is_disjoint(self.allowed()) {
             titles.push("not allowed".into());
             is_forbidden = true;
@@ -199,7 +200,7 @@ impl Machine {
             let runs = runs(alike).into_iter();
             let first = alike[0];
             match allowed(first) {
-                // The line above says it of a whole group.
+                // Where a whole group is forbidden, the line above says so.
                 0 if !all_forbidden => parts.extend(runs.map(|run| format!("({run})"))),
                 part if part != 0 && part < first.cpus.len() => {
                     parts.extend(alike.iter().map(|core| self.brackets(core)));

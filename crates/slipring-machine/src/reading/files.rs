@@ -44,8 +44,8 @@ impl<'s> Files<'s> {
         }
     }
 
-    /// Reads a file without the spaces at its ends. `None`: there is no such file, or this process
-    /// may not read it, as in some containers.
+    /// Reads a file without the spaces at its ends. Returns `None` if there is no such file, or if
+    /// this process may not read it, as in some containers.
     pub fn text(&self, path: &str) -> Result<Option<String>, MachineError> {
         self.lines_of(path, MOST_BYTES, |line| Some(line.to_owned()))
     }

@@ -100,7 +100,8 @@ pub fn hypervisor(files: &Files<'_>) -> Result<Option<String>, MachineError> {
     }
     let vendor = files.text("sys/class/dmi/id/sys_vendor")?.unwrap_or_default();
     let known = VENDORS.iter().find(|(begin, _)| vendor.starts_with(begin));
-    // The makers of the last three also sell machines without a hypervisor.
+    // The last three makers also sell machines without a hypervisor, so their names are no proof of
+    // one.
     if let Some((_, name)) = VENDORS[..5].iter().find(|(begin, _)| vendor.starts_with(begin)) {
         return Ok(Some((*name).to_owned()));
     }

@@ -30,7 +30,7 @@ pub fn online(files: &Files<'_>) -> Result<(CpuSet, CpuSet), MachineError> {
     Ok((online, offline))
 }
 
-/// Returns the CPUs of the affinity mask that run.
+/// Returns the CPUs of the affinity mask that are online.
 pub fn allowed(files: &Files<'_>, online: &CpuSet) -> Result<CpuSet, MachineError> {
     const KEY: &str = "Cpus_allowed_list:";
     for path in ["proc/thread-self/status", "proc/self/status"] {
@@ -90,7 +90,7 @@ fn memory(files: &Files<'_>, path: &str) -> Result<Option<u64>, MachineError> {
     Ok(Some(kib / 1024))
 }
 
-/// Returns the kinds of cores, the fastest first. Empty: they are alike.
+/// Returns the kinds of cores, the fastest first; empty if all cores are alike.
 pub fn kinds(files: &Files<'_>, online: &CpuSet) -> Result<Vec<CoreKind>, MachineError> {
     let mut kinds = Vec::new();
     let named = [("core", "performance"), ("atom", "efficiency"), ("lowpower", "low-power")];

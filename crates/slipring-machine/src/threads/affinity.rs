@@ -75,8 +75,8 @@ pub fn bind_thread(cpus: &CpuSet) -> Result<BoundThread, BindError> {
 #[derive(Debug)]
 #[must_use = "the drop undoes the binding"]
 pub struct BoundThread {
-    /// `None`: the mask was the same, and the system was not asked to set it. A mask that a program
-    /// sets also bounds what a control group grants later.
+    /// Mask before the binding. `None` if the mask was the same, so that the system was not asked
+    /// to set it: a mask that a program sets also bounds what a control group grants later.
     old: Option<system::Mask>,
     /// A mask belongs to the thread that was bound, so the drop must run there.
     of_one_thread: PhantomData<*const ()>,

@@ -34,7 +34,7 @@ impl Clock {
 
     /// Spins until the clock shows `at` nanoseconds or more, and returns the clock's time then.
     ///
-    /// It leaves out the processor's spin hint: a hint makes the steps coarser, and some
+    /// The loop leaves out the processor's spin hint: a hint makes the steps coarser, and some
     /// hypervisors take the core from a thread that hints for long.
     ///
     /// Example: [`Clock`].

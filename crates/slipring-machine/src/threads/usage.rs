@@ -76,8 +76,9 @@ impl MachineUsage {
             .skip(1)
             .map_while(|field| field.parse().ok())
             .collect();
-        // User, nice, system, idle, waiting for a disk, two kinds of interrupts, and time stolen by
-        // a hypervisor. The fields after these are contained in them.
+        // The first eight fields are user, nice, system, idle, waiting for a disk, two kinds of
+        // interrupts, and time stolen by a hypervisor. The later fields repeat parts of these
+        // times.
         let busy: u64 = fields
             .iter()
             .take(8)
