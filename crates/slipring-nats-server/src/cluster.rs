@@ -111,7 +111,7 @@ impl Cluster {
         client.delete_stream(PROBE)
     }
 
-    /// Asks a server for the account's state, which it refuses without a leader of the cluster.
+    /// Asks a server for the account's state. The server refuses while the cluster has no leader.
     fn answers(&self, number: usize) -> io::Result<()> {
         let mut client = Client::connect(self.servers[number].port(), None)?;
         client.api_within("INFO", Value::Null, REQUEST).map(drop)
@@ -153,7 +153,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// It does not start within 20 s.
+    /// The server does not start within 20 s.
     ///
     /// # Panics
     ///
@@ -220,8 +220,9 @@ impl Cluster {
         self.ask_first(|cluster, number| Client::connect(cluster.servers[number].port(), None))
     }
 
-    /// Returns the number of the server that leads a stream, on which all servers that run and are
-    /// not isolated must agree: a server that was away may still take itself for the leader.
+    /// Returns the number of the server that leads a stream. All servers that run and are not
+    /// isolated must agree on it, because a server that was away may still take itself for the
+    /// leader.
     ///
     /// # Errors
     ///
@@ -244,7 +245,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// No such server leads it within 60 s.
+    /// No server that runs and is not isolated leads the stream within 60 s.
     pub fn wait_for_leader(&mut self, stream: &str) -> io::Result<usize> {
         wait_for(&format!("leader of {stream}"), LIMIT, || {
             let number = self.leader_of(stream)?;

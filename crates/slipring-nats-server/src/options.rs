@@ -52,10 +52,10 @@ pub(crate) struct Routes {
     pub(crate) name: String,
     /// Port for the other servers of the cluster.
     pub(crate) port: u16,
-    /// The ports that lead to the others.
+    /// Ports that lead to the other servers.
     pub(crate) to: Vec<u16>,
-    /// Whether the server advertises a port at which nothing listens, so that the others reach it
-    /// only through their own `to`.
+    /// Whether the server advertises a port at which nothing listens, so that the other servers
+    /// reach it only through their own `to`.
     pub(crate) hides: bool,
 }
 

@@ -92,7 +92,8 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::TimedOut`], with the last counts, if that takes longer than `limit`.
+    /// [`io::ErrorKind::TimedOut`], with the last counts, if no count satisfies `reached` within
+    /// `limit`.
     pub fn wait_until(
         &self,
         limit: Duration,
@@ -116,7 +117,8 @@ impl Proxy {
 
     /// Closes all connections once `bytes` more bytes have passed in one direction, summed over the
     /// connections. The cut can fall into the middle of a frame, and the bytes behind it are lost.
-    /// It happens once; 0 means at the next byte. A second call replaces the number of the first.
+    /// The cut happens once; 0 means at the next byte. A second call replaces the number of the
+    /// first.
     pub fn cut_after(&self, direction: Direction, bytes: u64) {
         self.change(|state| state.directions[direction.index()].cut_after = Some(bytes));
     }
@@ -169,7 +171,7 @@ impl Drop for Proxy {
             state.stop = true;
             state.cut();
         });
-        // The thread may wait for a connection.
+        // This connection wakes the accepting thread, which may be waiting for one.
         let woken = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, self.port).into(), CONNECT);
         if let (Ok(_), Some(acceptor)) = (woken, self.acceptor.take()) {
             let _ = acceptor.join();

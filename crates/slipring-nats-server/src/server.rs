@@ -48,7 +48,7 @@ pub struct Server {
     port: u16,
     /// `None` while the server is killed.
     child: Option<Child>,
-    /// Ends the server if this process ends without doing so.
+    /// Shell that ends the server if this process ends without having ended it.
     guard: Option<Child>,
 }
 
@@ -174,7 +174,7 @@ impl Server {
             if !self.is_running() {
                 return Ok(false);
             }
-            // The server writes the file once it listens.
+            // The server writes the file of its ports once it listens.
             if fs::read_dir(&ports)?.next().is_none() {
                 return Err(io::Error::other("no file of ports"));
             }
@@ -240,7 +240,7 @@ impl Server {
         self.wait_until_stopped()
     }
 
-    /// Lets a paused process go on.
+    /// Lets a paused process continue.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A cluster elects leaders, and goes on without one of its servers.
+//! A cluster elects leaders, and continues without one of its servers.
 
 mod common;
 
