@@ -41,7 +41,7 @@ fn read(server: &Server, first: u64) -> Result<u64, Error> {
     source.join().map(|progress| progress.events)
 }
 
-/// Returns the first position of the message that has this one.
+/// Returns the first position of the message that has position `seq`.
 fn message_of(frames: &[Frame], seq: u64) -> u64 {
     frames.iter().find(|frame| frame.end() > seq).map_or(seq, |frame| frame.after)
 }

@@ -1,4 +1,5 @@
-//! The ends of sinks and sources: by a function of the user, by their ring, and on request.
+//! Sinks and sources that end because a function of the user fails, because their ring ends, or on
+//! request.
 
 #[path = "common/checks.rs"]
 mod checks;

@@ -111,7 +111,7 @@ impl Lines {
         (Killed(child), Lines(lines))
     }
 
-    /// Reads up to a line with this part, and returns the line. The watchdog ends a wait.
+    /// Reads up to a line that contains `part`, and returns the line. The watchdog limits the wait.
     fn until(&mut self, part: &str) -> String {
         loop {
             let mut line = String::new();

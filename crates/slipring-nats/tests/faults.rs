@@ -26,7 +26,8 @@ mod singles;
 #[path = "faults/takeovers.rs"]
 mod takeovers;
 
-/// The child processes of these tests run only this test. Elsewhere it does nothing.
+/// The child processes of these tests run only this test. In the parent process the test does
+/// nothing.
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
 fn plays_a_role() {

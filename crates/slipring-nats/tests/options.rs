@@ -112,7 +112,7 @@ fn a_stream_that_has_less_than_the_sink_would_create_is_refused_and_one_that_has
         assert!(remark.contains(word), "{word}: {remark}");
     }
     assert_eq!(remarks.len(), 4, "{remarks:?}");
-    // The running sink returns them as well.
+    // The running sink returns the remarks as well.
     let (tx, running) = start(open, 64);
     assert_eq!(running.remarks(), remarks);
     tx.close();

@@ -124,7 +124,7 @@ fn a_sink_says_that_the_disk_of_a_server_that_acknowledges_nothing_may_be_full()
     let sink = || sink(&server.url()).ack_timeout(SHORT);
     let open = sink().outage(Outage::FailAfter(Duration::from_secs(2))).open(numbers()).unwrap();
     let (mut tx, running) = start(open, 1 << 16);
-    // This is a megabyte more than the disk has.
+    // These events take a megabyte more than the disk has.
     let fed = feed(&mut tx, 5 << 17);
     assert!(fed.is_err() || running.counters().acknowledged < 5 << 17);
     assert!(server.log().contains("no space left on device"), "{}", server.log());

@@ -189,7 +189,7 @@ fn a_sink_in_doubt_names_an_end_that_is_gone() {
     let Some(server) = server() else { return };
     let unanswered = Unanswered::start(&server);
     let mut client = client(&server);
-    // Another program may have appended it, as far as the sink knows.
+    // As far as the sink knows, another program may have appended the lost message.
     let sequence = last_sequence(&mut client);
     client.delete_message(STREAM, sequence).unwrap();
     refused!(

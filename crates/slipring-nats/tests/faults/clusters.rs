@@ -49,7 +49,7 @@ fn the_leader_of_three_replicas_is_isolated() {
 }
 
 /// A sink and a source are connected to a server that is cut off from the others. They move to
-/// another one.
+/// another server.
 #[test]
 fn a_sink_and_a_source_leave_an_isolated_server() {
     let _watched = watched();
@@ -63,7 +63,7 @@ fn a_sink_and_a_source_leave_an_isolated_server() {
         drop(sink.open(numbers()).unwrap());
         let mut end = 0;
         for round in 0..faults(1).min(20) {
-            // The client learns of the others from this server.
+            // The clients connect to one server, and learn the other servers from it.
             let leader = cluster.wait_for_leader(STREAM).unwrap();
             let number = if round % 2 == 0 { leader } else { (leader + 1) % 3 };
             let only = At::at(cluster.servers()[number].url());
@@ -75,7 +75,7 @@ fn a_sink_and_a_source_leave_an_isolated_server() {
             acknowledged(&running, tx.next_seq());
             follower.wait_for(tx.next_seq());
             if round % 2 == 0 {
-                // Both others are gone until the sink has tried to move to them.
+                // The other two servers are down until the sink has tried to move to them.
                 let others = [1, 2].map(|n| (number + n) % 3);
                 others.iter().for_each(|other| cluster.kill(*other).unwrap());
                 feed_some(&mut tx, rng, 500);
@@ -177,7 +177,7 @@ fn leaders(
         for _ in 0..number {
             feed_some(&mut tx, rng, 500);
             let leader = cluster.wait_for_leader(STREAM).unwrap();
-            // This happens before, during or after the next frames.
+            // The leader is taken away before, during or after the storing of these events.
             feed_some(&mut tx, rng, 300);
             spin(rng, 3_000);
             change(&mut cluster, leader, false);

@@ -275,8 +275,8 @@ fn text_below(folder: &Path) -> String {
     paths.map(text).collect()
 }
 
-/// Checks that some fault comes at each step that the sources name. A new step fails this test
-/// until a fault comes there.
+/// Checks that some test makes a fault at each step that the source code names. A new step fails
+/// this test until a fault is made there.
 #[test]
 fn each_step_has_a_fault() {
     let _watched = watched();

@@ -77,8 +77,8 @@ pub struct Role {
 }
 
 impl Role {
-    /// Starts the role `name` with values that the role reads by [`value`]. `step`: the step at
-    /// which it is killed, and the number of that pass.
+    /// Starts the role `name` with values that the role reads by [`value`]. `step` has the step at
+    /// which the role is killed, and the number of that pass.
     pub fn start(name: &str, values: &[(&str, &str)], step: Option<(&str, u32)>) -> Role {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["plays_a_role", "--exact", "--nocapture", "--test-threads=1"]);
