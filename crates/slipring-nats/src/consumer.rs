@@ -96,9 +96,10 @@ impl NamedConsumer {
     /// Example: [`NamedConsumer`].
     ///
     /// # Errors
-    /// Every [`Error`] about the server or the stream. [`Error::WrongStream`]: the stream is a
-    /// mirror, and notes belong to its origin. [`Error::Option`]: the name has a character that is
-    /// not allowed, or belongs to another kind of consumer, or the server is older than 2.14.
+    /// Every [`Error`] about the server or the stream, and:
+    /// - [`Error::WrongStream`] if the stream is a mirror, because notes belong to its origin;
+    /// - [`Error::Option`] if the name has a character that is not allowed, if it belongs to
+    ///   another kind of consumer, or if the server is older than 2.14.
     pub fn open(
         server: Server,
         stream: impl Into<String>,
@@ -133,7 +134,8 @@ impl NamedConsumer {
 
     /// Returns the position of the first event that was not acknowledged. After
     /// [`open`](NamedConsumer::open), it may be up to a message before the position that was last
-    /// given to [`acknowledge`](NamedConsumer::acknowledge). `None`: the stream has no message.
+    /// given to [`acknowledge`](NamedConsumer::acknowledge). Returns `None` if the stream had no
+    /// message when the note was opened, and no position was acknowledged since.
     ///
     /// Example: [`NamedConsumer`].
     pub fn next_seq(&self) -> Option<u64> {
@@ -149,11 +151,12 @@ impl NamedConsumer {
     /// Example: [`NamedConsumer`].
     ///
     /// # Errors
-    /// [`Error::Unreachable`]: the server does not answer. The note may be moved or not; a later
-    /// call can repeat it. [`Error::Trimmed`]: the events from there on were removed from the
-    /// stream. [`Error::LostAcknowledged`]: the stream ends before that position.
-    /// [`Error::NoConsumer`]: the note was removed meanwhile, or the stream was recreated: open the
-    /// consumer again.
+    /// - [`Error::Unreachable`] if the server does not answer. The note may or may not have moved;
+    ///   repeat the call later.
+    /// - [`Error::Trimmed`] if the stream has removed events from `next` on.
+    /// - [`Error::LostAcknowledged`] if the stream ends before `next`.
+    /// - [`Error::NoConsumer`] if the note was removed meanwhile, or the stream was recreated. Open
+    ///   the consumer again.
     pub fn acknowledge(&mut self, next: u64) -> Result<(), Error> {
         let (connection, stream, name) = (&self.connection, &self.stream, &self.name);
         let created = &self.created;
@@ -253,7 +256,7 @@ impl fmt::Debug for NamedConsumer {
 pub struct Trim {
     /// Number of removed messages.
     pub messages: u64,
-    /// Oldest position that the stream has now. `None`: the stream has no message.
+    /// Oldest position that the stream has now; `None` if the stream has no message.
     pub oldest: Option<u64>,
     /// Consumer that has acknowledged least, which keeps the remaining messages.
     pub held_by: String,
@@ -278,9 +281,11 @@ pub struct Trim {
 /// Example: [`NamedConsumer`].
 ///
 /// # Errors
-/// Every [`Error`] about the server or the stream. [`Error::NoConsumer`]: a name has no consumer,
-/// and nothing is removed. [`Error::WrongStream`]: the stream is a mirror; trim its origin.
-/// [`Error::Option`]: no name is given, or a name belongs to a consumer that acknowledges nothing.
+/// Every [`Error`] about the server or the stream, and:
+/// - [`Error::NoConsumer`] if a name has no consumer, in which case nothing is removed;
+/// - [`Error::WrongStream`] if the stream is a mirror: trim its origin;
+/// - [`Error::Option`] if no name is given, or a name belongs to a consumer that acknowledges
+///   nothing.
 pub fn trim(server: Server, stream: &str, names: &[&str]) -> Result<Trim, Error> {
     if names.is_empty() {
         let what = "no consumer is named, and all events would be removed: name those that must \

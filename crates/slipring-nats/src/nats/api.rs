@@ -70,13 +70,15 @@ pub struct Info {
 }
 
 impl Info {
-    /// Returns the longest time for which the stream keeps an unused consumer. `None`: no limit.
+    /// Returns the longest time for which the stream keeps an unused consumer, or `None` if there
+    /// is no limit.
     pub fn inactive_limit(&self) -> Option<Duration> {
         let nanos = self.config["consumer_limits"]["inactive_threshold"].as_u64();
         nanos.filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }
 
-    /// Returns the stream's size limit for messages, in bytes. 0: only the server's limit applies.
+    /// Returns the stream's size limit for messages, in bytes, or 0 if only the server's limit
+    /// applies.
     pub fn max_message(&self) -> u64 {
         self.config["max_msg_size"].as_i64().map_or(0, |size| size.max(0) as u64)
     }
@@ -115,7 +117,7 @@ pub struct StreamState {
 }
 
 impl StreamState {
-    /// Returns the sequence of the last message that the stream ever had (0: none).
+    /// Returns the sequence of the last message that the stream ever had, or 0 if it had none.
     pub fn last_stored(&self) -> u64 {
         if self.has_stored || self.messages > 0 { self.last_seq } else { 0 }
     }
@@ -203,8 +205,8 @@ impl Connection {
         answer.is_ok() || self.denied().is_none()
     }
 
-    /// Returns the message that `asked` describes, according to the stream's leader. `None`: the
-    /// stream has no such message.
+    /// Returns the message that `asked` describes, according to the stream's leader, or `None` if
+    /// the stream has no such message.
     async fn get(&self, stream: &str, asked: Value) -> Result<Option<Stored>, Fault> {
         let got: Result<Got, Fault> = self.json(&format!("STREAM.MSG.GET.{stream}"), asked).await;
         let raw = match got {
@@ -304,10 +306,11 @@ impl Connection {
 
     /// Returns the end of the stream.
     ///
-    /// The last message and the last sequence come by two requests. They belong together if the
-    /// message has that sequence or a later one. If messages were removed at the end, they belong
-    /// together if the sequence is the same before and after. Messages that are appended after the
-    /// answers make the next condition false.
+    /// One request returns the stream's last sequence, and the next one its last message. The two
+    /// belong together if the message has that sequence or a later one. If the message has an
+    /// earlier one, because messages were removed at the end, they belong together if a third
+    /// request returns the same last sequence. Messages that are appended after the answers make
+    /// the next condition false.
     pub async fn tail(&self, stream: &str) -> Result<Result<Tail, Error>, Fault> {
         loop {
             let before = self.info(stream).await?.state;

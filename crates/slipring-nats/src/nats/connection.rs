@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - I1: the client library reconnects by itself, and may then send messages that it has buffered.
-//!   Nothing relies on the contrary, because each message carries its condition.
+//!   A late message does no harm, because it carries its condition.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,7 +41,7 @@ pub const LEADERLESS: &str = "the stream has no leader at present";
 
 /// The time for which a call waits for a server that does not answer yet.
 pub struct Patience {
-    /// End of the wait. `None`: never.
+    /// End of the wait; `None` if it never ends.
     until: Option<Instant>,
     pause: Duration,
 }
@@ -60,7 +60,7 @@ impl Patience {
     /// should try again.
     pub async fn lasts(&mut self, error: &Error) -> bool {
         let may_pass = match error {
-            // A server that is starting, or has just reached its cluster, has no JetStream yet.
+            // A server that is starting, or has just joined its cluster, has no JetStream yet.
             Error::Unreachable { .. } | Error::NoJetStream { .. } | Error::Away { .. } => true,
             Error::Server { why } => why.starts_with(LEADERLESS),
             _ => false,
@@ -238,7 +238,8 @@ impl Connection {
     }
 
     /// Returns whether it is time to [`leave`](Self::leave) the server, which has been of no use
-    /// since `since`. After it has returned `true`, the call returns `false` for [`LEAVE`].
+    /// since `since`. After it has returned `true`, it returns `false` until [`LEAVE`] has passed
+    /// again.
     pub fn is_to_leave(&mut self, since: Instant) -> bool {
         let is_long = since.max(self.left).elapsed() >= LEAVE;
         if is_long {
@@ -254,8 +255,12 @@ impl Connection {
         }
     }
 
-    /// Moves to another server of the cluster, if the client knows one. By itself, a client leaves
-    /// only a server that is gone, and even then prefers that server to one that was gone earlier.
+    /// Moves to another server of the cluster, if the client library knows one: it reconnects to
+    /// the known servers in random order, until it has reached another server or [`REQUEST`] has
+    /// passed.
+    ///
+    /// The client library by itself leaves a server only when it loses the connection, and even
+    /// then tries that server again before any server to which an earlier attempt failed.
     pub async fn leave(&self) {
         let client = &self.client;
         let going = async {

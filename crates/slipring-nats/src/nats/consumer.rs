@@ -1,8 +1,8 @@
 //! Durable consumers that deliver nothing, and whose floor records the acknowledged messages.
 //!
 //! Invariants
-//! - I1: a reset moves the floor of such a consumer (nats-server 2.14). No message is ever
-//!   delivered, so none is redelivered.
+//! - I1: a reset moves the floor of a consumer that delivers nothing (nats-server 2.14). No message
+//!   is ever delivered, so none is redelivered.
 //! - I2: a purge never removes the stream's last message, because only that message tells a sink
 //!   where to continue (`resume`, I3).
 
@@ -65,7 +65,7 @@ impl Connection {
         (text, both)
     }
 
-    /// Returns a consumer of the stream. `None`: the stream has no consumer of this name.
+    /// Returns a consumer of the stream, or `None` if the stream has no consumer of this name.
     pub async fn consumer(&self, stream: &str, name: &str) -> Result<Option<Consumer>, Fault> {
         match self.json(&format!("CONSUMER.INFO.{stream}.{name}"), Value::Null).await {
             Err(Fault::Refused { code: NO_CONSUMER, .. }) => Ok(None),

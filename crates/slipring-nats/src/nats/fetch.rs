@@ -57,7 +57,7 @@ struct Pull {
 }
 
 /// Returns how many messages the next request should ask for, if messages have `length` bytes.
-/// `None`: enough are requested already (I2).
+/// Returns `None` if enough messages are requested already (I2).
 fn another(pulls: &[Pull], length: u64) -> Option<u64> {
     let messages = (PULL / length).clamp(1, PULL_MESSAGES);
     let asked: u64 = pulls.iter().map(|pull| pull.messages).sum();
@@ -72,7 +72,7 @@ pub struct FetchStart<'a> {
     pub consumer: &'a str,
     /// Sequence of the first message. If that message is gone, the fetch begins behind it.
     pub sequence: u64,
-    /// Longest time for which the stream keeps an unused consumer. `None`: no limit.
+    /// Longest time for which the stream keeps an unused consumer; `None` if there is no limit.
     pub inactive_limit: Option<Duration>,
 }
 
@@ -135,8 +135,9 @@ impl Fetch {
         })
     }
 
-    /// Returns the next message, and waits for it as long as it takes. `ends`: the caller stops at
-    /// the stream's end, so the call fails if the stream has no message left for the caller.
+    /// Returns the next message, and waits for it as long as it takes. If `ends` is set, the caller
+    /// stops at the stream's end, so the call fails if the stream has no message left for the
+    /// caller.
     pub async fn next(
         &mut self,
         connection: &mut Connection,
@@ -218,7 +219,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// Reads an answer to a request. `None`: it is no message of the stream.
+    /// Reads an answer to a request. Returns `None` if the answer is no message of the stream.
     fn read(&mut self, message: Message) -> Result<Option<Fetched>, Fault> {
         let number = message.subject.as_str().rsplit('.').next().and_then(|n| n.parse().ok());
         let pull = self.pulls.iter_mut().find(|pull| Some(pull.number) == number);

@@ -37,7 +37,7 @@ pub enum Body {
 #[derive(Clone, Debug)]
 pub struct Single {
     pub subject: String,
-    /// Values of the headers [`DESCRIPTION`] and [`POSITION`]. `None`: the payload is a frame.
+    /// Values of the headers [`DESCRIPTION`] and [`POSITION`]; `None` if the payload is a frame.
     pub description: Option<(String, u64)>,
     pub payload: Bytes,
 }
@@ -174,8 +174,8 @@ impl Publisher {
         }
     }
 
-    /// Waits for the next answer of this attempt, and returns it with its append's number. `None`:
-    /// the connection has ended.
+    /// Waits for the next answer of this attempt, and returns it with its append's number. Returns
+    /// `None` if the connection has ended.
     pub async fn answer(&mut self) -> Option<(u64, AppendAnswer)> {
         loop {
             let message = self.answers.next().await?;

@@ -81,7 +81,7 @@ impl StreamSettings {
         self
     }
 
-    /// Sets the greatest age of messages, in seconds. Older ones are removed. 0: no limit.
+    /// Sets the greatest age of messages, in seconds. Older ones are removed. 0 means no limit.
     ///
     /// Example: [`StreamSettings`].
     pub fn max_age(mut self, seconds: u64) -> StreamSettings {
@@ -201,7 +201,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Needs of a sink that writes to a stream.
 #[derive(Clone, Copy)]
 pub struct Writes<'a> {
-    /// Subject that the user has chosen. Empty: none.
+    /// Subject that the user has chosen; empty if there is none.
     pub subject: &'a str,
     /// Whether the sink needs atomic batches.
     pub batches: bool,
@@ -210,7 +210,7 @@ pub struct Writes<'a> {
 /// A stream, with the settings that matter to a sink or a source.
 pub struct Stream {
     pub name: String,
-    /// Size limit for messages, in bytes. 0: only the server's limit applies.
+    /// Size limit for messages, in bytes; 0 if only the server's limit applies.
     pub max_message: u64,
     pub in_memory: bool,
     pub asynchronous: bool,
@@ -223,7 +223,7 @@ pub struct Stream {
 
 impl Connection {
     /// Returns the stream after a check. Creates it with the settings `create` if it is missing.
-    /// `writes`: the needs of a sink; `None` for a reader.
+    /// `writes` has the needs of a sink, and is `None` for a reader.
     pub async fn stream(
         &self,
         name: &str,
