@@ -53,14 +53,14 @@ pub struct Counters {
     pub reconnects: u64,
     /// Number of doubts: each time the sink asked the engine where to continue.
     pub doubts: u64,
-    /// Reason of the last doubt. Empty: there was none.
+    /// Reason of the last doubt; empty if there was none.
     pub last_doubt: String,
     /// Number of events that were dropped during outages ([`Outage::DropAfter`](crate::Outage)).
     pub dropped: u64,
     /// Median latency: the time between a frame's last sending and its acknowledgement. Outages are
     /// therefore left out.
     pub latency_p50: Duration,
-    /// 99th percentile of that latency.
+    /// 99th percentile of the latency.
     pub latency_p99: Duration,
     /// Greatest latency.
     pub latency_max: Duration,

@@ -35,7 +35,7 @@ enum EncodingKind<E> {
     Plain { size: u32, append: fn(&E, &mut Vec<u8>) },
     /// Frames of events of varying sizes.
     By(Encode<E>),
-    /// One message for each event. `covered`: the subjects of the stream.
+    /// One message for each event; `covered` has the subjects of the stream.
     Messages { encode: Encode<E>, subject: Subject<E>, covered: Vec<String> },
 }
 
@@ -112,7 +112,7 @@ impl<E> Encoding<E> {
         self.fingerprint
     }
 
-    /// Returns the size of each event, in bytes. `None`: the size varies.
+    /// Returns the size of each event, in bytes, or `None` if the size varies.
     pub(crate) fn size(&self) -> Option<u32> {
         match self.kind {
             EncodingKind::Plain { size, .. } => Some(size),

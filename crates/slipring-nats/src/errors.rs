@@ -158,12 +158,12 @@ pub enum Error {
     /// that may have carried such positions.
     #[error(fmt = lost_acknowledged)]
     LostAcknowledged {
-        /// Last position that is known to be acknowledged and lost. `None`: no such position is
+        /// Last position that is known to be acknowledged and lost. `None` if no such position is
         /// known, but messages are gone.
         acknowledged: Option<u64>,
         /// Position behind the stream's last event.
         found: u64,
-        /// First and last sequence of the messages that are gone at the stream's end. `None`: the
+        /// First and last sequence of the messages that are gone at the stream's end; `None` if the
         /// server knows of none.
         gone: Option<(u64, u64)>,
     },

@@ -14,8 +14,8 @@ use crate::nats::{Connection, Fault};
 /// The positions, the end and the journals of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Position of the oldest event, and the position behind the newest. `None`: the stream has no
-    /// message.
+    /// Position of the oldest event, and the position behind the newest; `None` if the stream has
+    /// no message.
     pub positions: Option<(u64, u64)>,
     /// Sequence of the last message.
     pub sequence: u64,
@@ -83,7 +83,8 @@ pub async fn find(
             return Ok(Err(error));
         }
     }
-    // A source that ends with the stream, or knows its journal, expects a stream that was written.
+    // A source that ends with the stream, or knows its journal, refuses a stream that never had a
+    // message.
     let is_known = wanted.until.is_some() || wanted.journal.is_some();
     if state.last_stored() == 0 && wanted.next > 0 && is_known {
         return Ok(Err(lost(wanted.next, 0, None)));
@@ -163,8 +164,8 @@ impl Search {
         Search { wanted, low, high: to_come, before: None, behind: None, probes: 0, to_come }
     }
 
-    /// Returns the sequence of the next probe, which takes the first message from there on. `None`:
-    /// the search has ended.
+    /// Returns the sequence of the next probe, or `None` if the search has ended. The probe takes
+    /// the first message from that sequence on.
     fn next(&mut self) -> Option<u64> {
         if self.low >= self.high {
             return None;
@@ -178,8 +179,8 @@ impl Search {
         })
     }
 
-    /// Returns the sequence of the position, if all messages between the known ones are equally
-    /// long.
+    /// Estimates the sequence of the position, as if all messages between the known ones were
+    /// equally long.
     fn guess(&self) -> Option<u64> {
         let (from, (sequence, behind)) = (self.before?.end(), self.behind?);
         let share = |whole: u64| {

@@ -45,7 +45,7 @@ struct Layout {
     version: U16,
     /// Length of this header, in bytes: [`HEADER`].
     header_length: U16,
-    /// Size of each event, in bytes. 0: each event has its length in front, as a `u32`.
+    /// Size of each event, in bytes; 0 if each event has its length in front, as a `u32`.
     event_size: U32,
     /// Number of the journal, drawn at random when the journal begins.
     ring: [u8; 16],

@@ -74,8 +74,8 @@
 //!
 //! A server that is cut off from its cluster may keep its clients connected although it can store
 //! nothing. After 4 s without success, a sink or source moves to another server that it knows from
-//! [`Server::or_at`] or from the server itself. Such a server does not say that further messages
-//! exist either, so a source without a message for 10 s asks the stream's leader for the next one.
+//! [`Server::or_at`] or from the server itself. A server that is cut off also reports no new
+//! messages. So a source that gets no message for 10 s asks the stream's leader for the next one.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![forbid(unsafe_code)]
 

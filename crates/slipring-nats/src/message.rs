@@ -54,7 +54,7 @@ pub fn description(headers: &str) -> Option<&str> {
     })
 }
 
-/// Returns a message's header and its events. `description`: the value of its header
+/// Returns a message's header and its events. `description` is the value of its header
 /// [`DESCRIPTION`], if it has one.
 pub fn read<'p>(description: Option<&str>, payload: &'p [u8]) -> Result<(Header, Events<'p>), Bad> {
     let Some(line) = description else {

@@ -79,7 +79,7 @@ impl Losses {
 /// The end of the stream, according to its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tail {
-    /// Sequence of the last message that the stream ever had (0: none).
+    /// Sequence of the last message that the stream ever had; 0 if it had none.
     pub last_sequence: u64,
     /// Header and sequence of the last message that the stream still has.
     pub last: Option<(u64, Header)>,
@@ -211,7 +211,7 @@ pub struct Begun {
     pub sequence: u64,
 }
 
-/// Returns the point at which a sink continues whose begin messages were acknowledged.
+/// Returns the point at which a sink continues after its begin messages were acknowledged.
 pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error> {
     let going_on = |next| Point {
         expected: tail.last_sequence,
@@ -227,7 +227,8 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
         return if is_as_left {
             Ok(going_on(begun.acknowledged))
         } else if tail.last_sequence < begun.sequence {
-            // This is another stream of the same name, or an earlier state of the same stream.
+            // The answer is about another stream of the same name, or about an earlier state of the
+            // same stream.
             let acknowledged = begun.acknowledged.checked_sub(1);
             Err(Error::LostAcknowledged { acknowledged, found: 0, gone: None })
         } else {
@@ -261,9 +262,9 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
     Ok(Point { incarnation: last.incarnation, ..going_on(end) })
 }
 
-/// Returns the point at which a sink begins anew that would otherwise continue at `point` and has
-/// up to `window` frames in flight. Once its begin messages are stored, no condition of these
-/// frames holds (I2), so that the sink may divide their events in another way.
+/// Returns the point at which a sink begins anew instead of continuing at `point`. The sink has up
+/// to `window` frames in flight. Once its begin messages are stored, no condition of these frames
+/// holds (I2), so the sink may divide their events in another way.
 pub fn anew(point: &Point, window: u32) -> Point {
     let incarnation = point.incarnation.saturating_add(1).min(MAX_INCARNATION);
     Point { incarnation, messages: window, ..*point }

@@ -98,7 +98,7 @@ pub fn end_line(state: State, why: &str) {
     }
 }
 
-/// Tells once a second that a line is due.
+/// Timer of an output line that is due once a second.
 pub struct Shown(Instant);
 
 impl Shown {

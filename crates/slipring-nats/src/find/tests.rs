@@ -32,7 +32,7 @@ fn search(messages: &[(u64, Header)], wanted: u64, range: Range<u64>) -> (Result
     (search.place().map(|found| found.sequence), looked)
 }
 
-/// Streams with begin messages, holes and removed messages, all at random places.
+/// Searches streams with begin messages, holes and removed messages, all at random places.
 #[test]
 fn a_search_finds_what_a_walk_finds() {
     let mut seen = [0; 4];

@@ -182,8 +182,8 @@ fn forged_lengths_of_events_are_refused() {
         assert!(found.len() <= count as usize);
         let all: usize = found.iter().flatten().map(|event| LENGTH + event.len()).sum();
         let whole = found.iter().all(Result::is_ok);
-        // Another length may lead to other events of the same count and length, which only the
-        // checksum can tell.
+        // Another length may lead to other events of the same count and length. Only the checksum
+        // can detect that.
         assert!(!whole || all == payload.len(), "{found:?}");
     }
 }

@@ -39,7 +39,7 @@
 //!   each. The model sends frames as soon as the window has room, because a frame that is sent late
 //!   is the same as one that is delivered late.
 //! - A sink can time out at any moment, [`Model::timeouts`] times. It then asks the leader, and
-//!   continues by the answer. It also asks after each refusal, however many there are.
+//!   continues as the answer decides. It also asks after each refusal, however many there are.
 //! - After a doubt, the network holds back the messages of the attempt. Each may be stored at any
 //!   later moment, or never, and only the conditions keep them in order. The replies of the attempt
 //!   are lost.
@@ -318,8 +318,8 @@ fn conditions_by_subject_do_not_fence() {
 /// A frame is held back, and a second attempt stores it. Once the window has passed, the server
 /// takes the held-back frame for a new one.
 ///
-/// A successor makes it fail even without that: the begin messages of both sinks are stored, and
-/// each sink believes that it is the only one of incarnation 1.
+/// With a successor, deduplication fails even while the window lasts: the begin messages of both
+/// sinks are stored, and each sink believes that it is the only one of incarnation 1.
 #[test]
 fn a_duplicate_window_passes_before_a_frame_that_is_held_back() {
     let model = Model::new(RINGS_OF_THREADS, NO_BATCHES, Twin::DuplicateWindow);

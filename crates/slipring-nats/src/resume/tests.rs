@@ -63,7 +63,7 @@ fn an_emptied_stream_tells_no_position_and_no_window() {
     for start in [at(5), surviving(5, true)] {
         let point = begin(&emptied, &US, &start).unwrap();
         assert_eq!((point.expected, point.next, point.messages), (40, 5, MAX_WINDOW));
-        // As if each lost message had begun a sink.
+        // The incarnation rises as if each lost message had begun a sink.
         assert_eq!((point.incarnation, point.ring), (41, NUMBER));
     }
     assert!(matches!(resume(&emptied, &US, &begun()), Err(Error::Emptied { .. })));

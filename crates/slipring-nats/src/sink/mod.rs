@@ -173,10 +173,10 @@ impl Sink {
         self
     }
 
-    /// Sets the greatest length of a frame, in bytes. Default: 511 KiB, of which clients read two
-    /// messages into a buffer of 1 MiB. The limit is 512 KiB, or less if the server or the stream
-    /// takes less. If either limit shrinks while the sink runs, the sink begins anew, and divides
-    /// the frames that it has in flight.
+    /// Sets the greatest length of a frame, in bytes. The default is 511 KiB: a client's read
+    /// buffer of 1 MiB has room for two such messages. The greatest value is 512 KiB, or less if
+    /// the server or the stream takes less. If the server or the stream lowers its limit while the
+    /// sink runs, the sink begins anew, and divides the frames that it has in flight.
     ///
     /// Example: [`Sink`].
     pub fn max_frame(mut self, bytes: usize) -> Sink {
@@ -281,7 +281,7 @@ impl Sink {
 
     /// Makes the sink wait up to this long when it begins, while no server answers, or no answering
     /// server has JetStream yet. By default [`open`](Sink::open) and [`attach`](Sink::attach) fail
-    /// at once with the error. `Duration::MAX`: waits as long as it takes.
+    /// at once with the error. `Duration::MAX` means as long as it takes.
     ///
     /// [`Sink::outage`] applies to a sink that has begun.
     ///

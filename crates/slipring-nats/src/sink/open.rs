@@ -115,8 +115,8 @@ impl<E> Opened<E> {
         }
     }
 
-    /// Takes over the current size limits of the stream and the server. `max_message`: the stream's
-    /// limit, in bytes.
+    /// Takes over the current size limits of the stream and the server. `max_message` is the
+    /// stream's limit, in bytes.
     pub fn learn_limit(&mut self, max_message: u64) -> Result<(), Error> {
         self.stream.max_message = max_message;
         let Opened { connection, stream, settings, encoding, .. } = self;
@@ -237,7 +237,8 @@ impl<E> Opened<E> {
             return Ok(());
         }
         let name = &self.stream.name;
-        // The first of these messages must follow its predecessor as well.
+        // The first checked message must follow its predecessor as well, so the check begins one
+        // message earlier.
         let from = point.expected.saturating_sub(point.messages.into());
         let asking = Instant::now();
         loop {

@@ -262,7 +262,8 @@ impl<S: Stage> SinkRun<S> {
                         let encoded = encode(encoding, filling, ready, event, seq, scratch, limit);
                         refused = encoded.err();
                         *largest = (*largest).max(scratch.len());
-                        // An event may fill a frame, and the window has no room for many.
+                        // A single event may fill a frame, and the window has no room for many
+                        // frames, so taking stops after each full one.
                         if refused.is_some() || ready.len() > sealed {
                             Break(())
                         } else {
@@ -445,8 +446,8 @@ impl<S: Stage> SinkRun<S> {
         }
     }
 
-    /// Releases the events of a stored unit. `answered`: whether an acknowledgement showed the unit
-    /// as stored, and not the answer to a doubt.
+    /// Releases the events of a stored unit. `answered` says whether an acknowledgement showed the
+    /// unit as stored, rather than the answer to a doubt.
     fn acknowledge(&mut self, unit: Unit, answered: bool) {
         self.begun.acknowledged = unit.end;
         step!("sink-acknowledged");

@@ -27,7 +27,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Asks the sink to end. [`Stop::is_asked`] reads what this stores.
+    /// Asks the sink to end. [`Stop::is_asked`] reads the flag that this call sets.
     pub fn ask(&self) {
         self.asked.store(true, Relaxed);
         self.notify.notify_one();
@@ -154,8 +154,8 @@ impl RunningSink {
         self.ended().map(|()| self.watch.counters())
     }
 
-    /// Waits like [`RunningSink::join`], but at most until `deadline`. `None`: the sink still runs,
-    /// and can be stopped or waited for again.
+    /// Waits like [`RunningSink::join`], but at most until `deadline`. Returns `None` if the sink
+    /// still runs; it can then be stopped or waited for again.
     ///
     /// Example: [`Sink`](crate::Sink).
     ///

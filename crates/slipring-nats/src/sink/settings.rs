@@ -44,8 +44,8 @@ pub enum Outage {
 /// | the stream's last messages are damaged, cut off or deleted | **lost**, and reported | **lost**, and reported | **lost**, and reported |
 /// | the server comes back with an earlier state: a copy of its disk, an index rebuilt from the rest | **lost** | **lost** | **lost** |
 ///
-/// In the table's last case, the server's last sequence goes back as well, so a new sink cannot
-/// know that the stream had more events. A running sink, a surviving ring
+/// If the server comes back with an earlier state, its last sequence goes back as well, so a new
+/// sink cannot know that the stream had more events. A running sink, a surviving ring
 /// ([`Sink::attach`](crate::Sink::attach)), a source whose ring has more than the stream, and a new
 /// ring whose program has recorded the position ([`Sink::resume_at`](crate::Sink::resume_at))
 /// report the loss as [`Error::LostAcknowledged`]. Without any of these, a new ring begins where

@@ -20,8 +20,8 @@ pub trait Stage: sealed::Sealed + Send {
     /// Returns the number of events that are available now, without the held ones.
     #[doc(hidden)]
     fn known(&mut self) -> Result<usize, BatchError>;
-    /// Shows up to `max` events to `each`, stops behind the first at which it breaks, and holds the
-    /// shown events.
+    /// Shows up to `max` events to `each`, and holds the shown events. Stops behind the first event
+    /// at which `each` breaks.
     #[doc(hidden)]
     fn hold(
         &mut self,

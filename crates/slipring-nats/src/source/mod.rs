@@ -138,7 +138,7 @@ impl Source {
 
     /// Makes the source wait up to this long when it begins, while no server answers, or no
     /// answering server has JetStream yet. By default [`open`](Source::open) fails at once with the
-    /// error. `Duration::MAX`: waits as long as it takes.
+    /// error. `Duration::MAX` means as long as it takes.
     ///
     /// [`Source::fail_after`] applies to a source that has begun.
     ///
@@ -204,16 +204,16 @@ pub struct OpenSource {
 }
 
 impl OpenSource {
-    /// Returns the stream's oldest position, which retention may remove at any time. `None`: the
-    /// stream has no message.
+    /// Returns the stream's oldest position, which retention may remove at any time, or `None` if
+    /// the stream had no message.
     ///
     /// Example: [`Source`].
     pub fn oldest(&self) -> Option<u64> {
         self.extent.positions.map(|(first, _)| first)
     }
 
-    /// Returns the position behind the stream's last event at the time when the source was opened.
-    /// `None`: the stream has no message.
+    /// Returns the position behind the stream's last event at the time when the source was opened,
+    /// or `None` if the stream had no message.
     ///
     /// Example: [`Source`].
     pub fn end(&self) -> Option<u64> {
@@ -221,8 +221,8 @@ impl OpenSource {
     }
 
     /// Returns the journal's number, which all rings of a stream's series share. The number is
-    /// taken from the stream's last message. `None`: the stream has no message, and the source
-    /// learns the number while it runs ([`Progress::journal`]).
+    /// taken from the stream's last message. Returns `None` if the stream had no message; the
+    /// source then learns the number while it runs ([`Progress::journal`]).
     ///
     /// Example: [`Source`].
     pub fn journal(&self) -> Option<[u8; 16]> {

@@ -229,7 +229,8 @@ impl<P: Feed> SourceRun<P> {
             });
             match taken {
                 MessageEffect::Next => {}
-                // The positions may only be lost on the way, so the search asks the leader first.
+                // The positions may be missing only in this delivery, so the source searches again
+                // before it reports a gap.
                 MessageEffect::Missing { found } if asked_again == Some(sequence) => {
                     return Err(Stopped::Failed(Error::Gap { expected, found, sequence }));
                 }
@@ -401,7 +402,7 @@ struct Away {
     why: String,
 }
 
-/// Waits for `attempt`, but at most for `left`. `None`: it took longer.
+/// Waits for `attempt`, but at most for `left`. Returns `None` if the attempt takes longer.
 async fn at_most<T>(left: Option<Duration>, attempt: impl Future<Output = T>) -> Option<T> {
     match left {
         Some(left) => tokio::time::timeout(left, attempt).await.ok(),

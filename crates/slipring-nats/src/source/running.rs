@@ -94,7 +94,7 @@ pub struct Progress {
     pub events: u64,
     /// Number of messages that were read.
     pub messages: u64,
-    /// Bytes of these messages: payloads, with the headers of frames.
+    /// Bytes of the messages that were read: payloads, with the headers of frames.
     pub bytes: u64,
     /// Number of messages that were skipped because the ring had their events.
     pub passed_over: u64,
@@ -104,7 +104,7 @@ pub struct Progress {
     pub reconnects: u64,
     /// Number of times that the source had to start over at the server.
     pub restarts: u64,
-    /// Reason of the last restart, or the loss at the stream's end. Empty: there was neither.
+    /// Reason of the last restart, or the loss at the stream's end; empty if there was neither.
     pub last_doubt: String,
     /// Number of the journal that was read; before the first message, the number of the stream's
     /// only journal at the source's opening. A sink that opens writes the first message of a
@@ -159,8 +159,8 @@ impl RunningSource {
         self.ended().map(|()| self.progress())
     }
 
-    /// Waits like [`RunningSource::join`], but at most until `deadline`. `None`: the source still
-    /// runs.
+    /// Waits like [`RunningSource::join`], but at most until `deadline`. Returns `None` if the
+    /// source still runs.
     ///
     /// Example: [`Source`](crate::Source).
     ///

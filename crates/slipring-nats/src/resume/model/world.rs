@@ -73,8 +73,8 @@ pub(super) struct World {
     passes: u8,
 }
 
-/// The states that follow a state, each with its step. `Err` in place of a state: a sink has ended
-/// wrongly.
+/// The states that follow a state, each with its step. An `Err` in place of a state says what is
+/// wrong with the step.
 pub(super) type Next = Vec<(Step, Result<World, String>)>;
 
 impl World {
@@ -244,7 +244,7 @@ impl World {
         Verdict::Stored
     }
 
-    /// Lets a sink ask for the stream's end and continue by the answer.
+    /// Lets a sink ask for the stream's end and continue as the answer decides.
     fn ask(&self, model: &Model, sink: usize, step: Step, next: &mut Next) {
         let stale = model.twin == Twin::DirectGet && !self.log.is_empty();
         for stored in if stale { 1 } else { self.log.len() }..=self.log.len() {
@@ -254,7 +254,7 @@ impl World {
         }
     }
 
-    /// Lets a sink continue by the stream's end.
+    /// Lets a sink continue as the stream's end `tail` decides.
     fn go_on(mut self, model: &Model, at: usize, tail: &Tail, step: Step, next: &mut Next) {
         let party = model.party(at);
         let point = match self.sinks[at].phase {
@@ -342,7 +342,8 @@ impl World {
         self.settle(model, step, next);
     }
 
-    /// Lets a sink run whose begin messages are stored up to the sequence that `point` expects.
+    /// Lets a sink run after its begin messages were stored up to the sequence that `point`
+    /// expects.
     fn run(mut self, model: &Model, at: usize, point: &Point, step: Step, next: &mut Next) {
         let expected = self.expects(model, point.expected as u8);
         let sink = &mut self.sinks[at];
@@ -458,7 +459,7 @@ impl World {
             }
             Phase::Running(begun) => {
                 if model.twin == Twin::Unacknowledged && sequence != sink.window[0].expected + 1 {
-                    // This is the reply to its begin messages.
+                    // This reply acknowledges the sink's begin messages, and no frame.
                     return world.settle(model, step, next);
                 }
                 let frame = sink.window.remove(0);

@@ -271,8 +271,8 @@ impl<S: Stage> SinkRun<S> {
 
 /// The engine's answer to a doubt, or the reason why there is none.
 enum Asked {
-    /// The stream's end, and its size limit for messages, in bytes (0: only the server's limit
-    /// applies).
+    /// The stream's end, and its size limit for messages, in bytes, which is 0 if only the server's
+    /// limit applies.
     End(resume::Tail, u64),
     Failed(Error),
     Later(String),
