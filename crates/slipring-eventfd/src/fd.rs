@@ -180,8 +180,8 @@ impl EventFd {
     /// Requests one signal at the next progress of `handle`, and returns `false`. If the handle can
     /// make progress now, returns `true`, and no signal comes.
     ///
-    /// Progress is an event for a consumer, room for one event for a producer, and the end of the
-    /// ring, good or bad. Arming a handle again replaces its earlier waker.
+    /// Progress is an event for a consumer, room for one event for a producer, or the end of the
+    /// ring, whether it was closed or has failed. Arming a handle again replaces its earlier waker.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;

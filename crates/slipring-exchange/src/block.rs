@@ -13,9 +13,9 @@ use crate::memory::Memory;
 
 /// One end's right to use a block, and its way to wait for the right and to pass it on.
 pub trait Turn: Send {
-    /// Waits until this end has the turn. Acquire.
+    /// Waits until this end has the turn, and takes it with acquire.
     fn take(&mut self) -> io::Result<()>;
-    /// Passes the turn to the other end. Release.
+    /// Passes the turn to the other end, with release.
     fn pass(&mut self) -> io::Result<()>;
 }
 

@@ -1,4 +1,4 @@
-//! Turns by promises: each promise is kept once, and wakes the end that waits for it.
+//! Turns by promises: each promise is fulfilled once, and wakes the end that waits for it.
 //!
 //! The paper uses promises of C++. Here, one way uses promises of the crate `oneshot`, and another
 //! way uses slipring's promises. Both make one new promise for each turn.
@@ -11,11 +11,12 @@ use crate::ends::{PATIENCE, impatient};
 
 /// The two halves of a promise whose value is the promise of the next turn.
 pub trait Halves: Sized + Send {
-    /// The half that is kept.
+    /// The half that fulfils the promise.
     type Own: Send;
-    /// Makes a promise: the half that waits, and the half that is kept.
+    /// Makes a promise: the half that waits, and the half that fulfils.
     fn new() -> (Self, Self::Own);
-    /// Keeps a promise. If the other end has gone, nothing awaits it, and that is no error.
+    /// Fulfils a promise by the promise of the next turn. If the other end is gone, nothing waits
+    /// for the promise, which is no error.
     fn keep(own: Self::Own, next: Self);
     /// Waits for the promise, at most until the deadline.
     fn wait(&mut self, deadline: Instant) -> Option<Self>;

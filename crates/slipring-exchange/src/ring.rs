@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - I1: a segment lies in a new folder that only the two processes of one exchange use, and both
-//!   follow the protocol: they are this program.
+//!   run this program, so they follow the protocol.
 
 use std::io;
 use std::path::Path;

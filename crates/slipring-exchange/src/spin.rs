@@ -1,4 +1,4 @@
-//! Turns by one atomic word, at which the waiting end spins.
+//! Turns by one atomic word, on which the waiting end spins.
 
 use std::hint::spin_loop;
 use std::io;
@@ -13,8 +13,8 @@ use crate::memory::Memory;
 /// Number of polls between two readings of the clock.
 const POLLS: u32 = 1 << 14;
 
-/// One end's turns: the word holds the number of the next turn, and the ends have the even and the
-/// odd numbers.
+/// One end's turns: the word holds the number of the next turn. The writer has the even numbers,
+/// and the reader the odd ones.
 pub struct Spin {
     memory: Arc<Memory>,
     next: u64,

@@ -23,9 +23,9 @@ pub enum Way {
     OneThread,
     /// Two processes, and a file for each block.
     File,
-    /// Two threads, which spin at an atomic word.
+    /// Two threads, which spin on an atomic word.
     ThreadsAtomics,
-    /// Two processes, which spin at an atomic word in shared memory.
+    /// Two processes, which spin on an atomic word in shared memory.
     ProcessesAtomics,
     /// Two threads, and a promise of the crate `oneshot` for each block and for each free block.
     ThreadsPromises,

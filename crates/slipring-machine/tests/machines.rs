@@ -24,7 +24,8 @@ struct Expected {
     /// Quota, in CPUs.
     quota: Option<f64>,
     hypervisor: Option<&'static str>,
-    /// For a number of threads: the CPUs by each named placement, or why it is impossible.
+    /// CPUs that each named placement chooses for a number of threads, or why the placement is
+    /// impossible.
     placements: &'static [(usize, [&'static str; 5])],
 }
 

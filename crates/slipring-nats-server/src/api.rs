@@ -36,7 +36,7 @@ impl Stored {
 pub enum Purge {
     /// All messages.
     All,
-    /// All messages except this number of the last ones.
+    /// All messages but the last ones, of which this number is kept.
     Keep(u64),
     /// All messages before this sequence number.
     Below(u64),

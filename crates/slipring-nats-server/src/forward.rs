@@ -94,7 +94,7 @@ enum Next {
     Cut,
 }
 
-/// Writes from the queue until the end is forwarded or the proxy cuts the connection.
+/// Writes from the queue until the sender's end is forwarded, or the proxy cuts the connection.
 fn write(shared: &SharedState, id: u64, direction: Direction, mut sink: &TcpStream) {
     let index = direction.index();
     loop {

@@ -46,7 +46,7 @@ struct Tls {
     first: bool,
 }
 
-/// A server's part in a cluster.
+/// Name and ports by which a server takes part in a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
     pub(crate) name: String,

@@ -135,6 +135,6 @@ pub(crate) struct Queue {
     pub(crate) ended: bool,
     /// Whether the receiver has closed the connection, so that the bytes are thrown away.
     pub(crate) broken: bool,
-    /// Whether the writer has forwarded the end.
+    /// Whether the writer has forwarded the sender's end.
     pub(crate) done: bool,
 }

@@ -58,8 +58,8 @@ impl<E> Encoding<E> {
         Encoding { fingerprint, kind: EncodingKind::Plain { size, append } }
     }
 
-    /// Events that `encode` turns into bytes, which it appends to the given ones. A frame has the
-    /// length of each event in front of it.
+    /// Events that `encode` turns into bytes: it appends them to the given vector. In a frame, each
+    /// event has its length in front.
     ///
     /// `encode` runs on the sink's thread. A panic ends the sink with
     /// [`Error::Function`](crate::Error).

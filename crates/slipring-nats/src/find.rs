@@ -190,7 +190,7 @@ impl Search {
         Some((self.low + share(sequence - self.low)?).min(self.high - 1))
     }
 
-    /// Records the first message from `from` on.
+    /// Records the answer to a probe: the first message from sequence `from` on.
     fn found(&mut self, from: u64, message: Option<(u64, Header)>) {
         match message {
             Some((sequence, header)) if header.end() <= self.wanted => {

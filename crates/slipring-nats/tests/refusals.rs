@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use slipring_nats::{Decoding, Encoding, Error, Server as At, Sink, Source, StreamSettings};
 use slipring_nats_server::{Client, Options, Server, free_port};
 
-/// Returns the error of a sink to the tests' stream, as it opens.
+/// Opens a sink to the tests' stream, and returns its error.
 #[track_caller]
 fn sink_error(at: At) -> Error {
     Sink::to(at, STREAM).create(StreamSettings::new(SUBJECT)).open(numbers()).unwrap_err()
 }
 
-/// Returns the error of a source, as it opens.
+/// Opens a source, and returns its error.
 #[track_caller]
 fn source_error(at: At) -> Error {
     Source::of(at, STREAM).open().unwrap_err()
@@ -259,7 +259,7 @@ fn a_user_who_may_not_publish() {
     refused!(error, Error::Denied { .. }, server.url(), "orders", "permissions");
 }
 
-/// Returns the error of a source that `denied` stops, and the server.
+/// Returns the error of a source whose user is restricted by `denied`, and the server.
 fn source_denied(denied: &str) -> (Error, Server) {
     let server = restricted(denied);
     let at = |user: &str| At::at(server.url()).user(user, user);
@@ -452,7 +452,7 @@ fn subjects_that_the_stream_does_not_have() {
     let subjects: Vec<_> =
         client.messages(STREAM).unwrap().into_iter().map(|message| message.subject).collect();
     assert_eq!(subjects, ["a.frames", "b"]);
-    // A pattern does not give frames one subject.
+    // A pattern does not say which subject frames have.
     client.delete_stream(STREAM).unwrap();
     client.create_stream(json!({ "name": STREAM, "subjects": ["a.>"] })).unwrap();
     refused!(sink().open(numbers()).unwrap_err(), Error::Option { .. }, "a.>", "Sink::subject");

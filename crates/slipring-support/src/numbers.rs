@@ -32,7 +32,8 @@ pub fn significant(value: f64) -> String {
 ///
 /// Written by hand, because `HumanDuration` and `FormattedDuration` round to whole seconds.
 pub fn duration(duration: Duration) -> String {
-    // The debug format of the standard library chooses the unit; rounding first keeps it short.
+    // The debug format of the standard library chooses the unit; rounding first keeps the text
+    // short.
     let nanoseconds = duration.as_nanos() as u64;
     let unit = 1000_u64.pow(nanoseconds.checked_ilog(1000).unwrap_or(0).min(3));
     let step = (unit / 100).max(1);

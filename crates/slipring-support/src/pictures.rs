@@ -1,7 +1,8 @@
 //! The look of pictures: colours that readers can distinguish, and a style for dark backgrounds.
 
-/// Colours of series as red, green and blue. White numbers on them are legible, they stand out from
-/// a white and a dark background, and most differ for colour-blind readers too.
+/// Colours of the series, as red, green and blue. White numbers on these colours are legible. The
+/// colours stand out from white and from dark backgrounds, and most of them differ for colour-blind
+/// readers too.
 pub const COLOURS: [(u8, u8, u8); 12] = [
     (0, 90, 160),
     (190, 70, 0),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A set of CPUs, by the numbers that the system gives them.
 ///
-/// The text of a set is the system's list of ranges, in records as well.
+/// The text of a set, also in records, is a list of ranges in the system's form: `0-3,8`.
 ///
 /// ```
 /// use slipring_machine::CpuSet;

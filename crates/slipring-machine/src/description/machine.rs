@@ -2,7 +2,7 @@
 //!
 //! The reader makes descriptions in which each online CPU belongs to exactly one core, the allowed
 //! CPUs are some of the online ones and at least one, and there is at least one node. A description
-//! out of a record holds what the record says.
+//! that was read from a record holds whatever the record says.
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,7 @@ struct Site {
     caches: Vec<(u32, usize)>,
 }
 
-/// The sharing of a group's cores by threads.
+/// The way in which threads share the cores of a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sharing {
     /// Each thread has a core of its own.

@@ -53,8 +53,9 @@ pub enum Placement {
     /// Where no node has a core for each thread, second hardware threads of the cores are used,
     /// too.
     SameNode,
-    /// Each thread on a core of its own, as far apart as the machine allows: packages in turn, in
-    /// these the nodes in turn, and in these the shared caches in turn.
+    /// Each thread on a core of its own, as far apart as the machine allows: the threads take the
+    /// packages in turn, in each package the nodes in turn, and in each node the shared caches in
+    /// turn.
     Spread,
     /// Each thread on the CPU that is asked for.
     Explicit(Explicit),

@@ -43,7 +43,7 @@ impl Order {
     }
 }
 
-/// Prints the error that a side ended with to stderr.
+/// Prints to stderr the error that a side ended with, if any.
 pub fn ended(result: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

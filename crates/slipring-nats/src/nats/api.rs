@@ -255,8 +255,9 @@ impl Connection {
     /// Checks that the messages with these sequences are contiguous, from position `position` on if
     /// it is known. Messages that retention has removed are skipped.
     ///
-    /// If a program other than a sink takes the sequence of a message, the next message is stored
-    /// without it, because its condition names that predicted sequence.
+    /// A program other than a sink may take the sequence that a sink has predicted for a message.
+    /// The sink's next message is then stored although its predecessor is missing, because its
+    /// condition names the predicted sequence.
     pub async fn check_chain(
         &self,
         stream: &str,

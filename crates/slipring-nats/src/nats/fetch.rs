@@ -21,8 +21,8 @@ use crate::message::DESCRIPTION;
 /// arrived before the source gets its turn. With more bytes on the way, it would need new memory
 /// for each message, because the source still holds the previous one.
 const AHEAD: u64 = 2 << 20;
-/// Bytes of one request: a frame. The server gathers all messages of a request before it sends
-/// them, so with requests of this size it prepares one frame while another is on the way.
+/// Bytes of one request: the length of a frame. The server gathers all messages of a request before
+/// it sends them, so with requests of this size it prepares one frame while another is on the way.
 const PULL: u64 = AHEAD / 4;
 /// Greatest number of messages of one request.
 const PULL_MESSAGES: u64 = 1024;

@@ -106,9 +106,10 @@ pub struct Progress {
     pub restarts: u64,
     /// Reason of the last restart, or the loss at the stream's end; empty if there was neither.
     pub last_doubt: String,
-    /// Number of the journal that was read; before the first message, the number of the stream's
-    /// only journal at the source's opening. A sink that opens writes the first message of a
-    /// journal, in front of the first event.
+    /// Number of the journal that was read. Before the first message, the number from
+    /// [`Source::expect_journal`](crate::Source::expect_journal), or else that of the only journal
+    /// which the stream had when the source was opened. A sink that opens writes the first message
+    /// of a journal, in front of the first event.
     pub journal: Option<[u8; 16]>,
     /// Known position behind the stream's last event.
     pub(crate) end: u64,
