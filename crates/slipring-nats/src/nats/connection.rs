@@ -21,8 +21,9 @@ use crate::errors::Error;
 
 /// Time limit of a request.
 pub const REQUEST: Duration = Duration::from_secs(2);
-/// Interval of pings while the server sends nothing. After three unanswered pings, the client
-/// library gives up the connection and tries the next server.
+/// Interval of pings while the server sends nothing. If two pings are unanswered when a third is
+/// due, after 6 s, the client library gives up the connection and connects again, to this or
+/// another server.
 const PING: Duration = Duration::from_secs(2);
 /// Time limit of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -299,7 +300,7 @@ impl Connection {
     /// Waits a little if a request failed because the stream has no leader, or none that this
     /// server knows. The replicas do not answer until they know that the leader is gone. Returns
     /// whether the caller should ask again, which is never so once [`ELECTION`] has passed since
-    /// `since`.
+    /// `since`. Before it waits, it may [leave](Self::leave_in_time) the server.
     pub async fn waits_for_leader(&mut self, failed: Option<&Error>, since: Instant) -> bool {
         let is_leaderless = match failed {
             Some(Error::Server { why }) => why.starts_with(LEADERLESS),

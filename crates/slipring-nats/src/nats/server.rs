@@ -78,7 +78,7 @@ impl Server {
     }
 
     /// Adds another server of the same cluster. The connection goes to any of the servers, and
-    /// moves to the next server if the current one is gone, or has been of no use for 4 s. All
+    /// moves to another one if the current server is gone, or has been of no use for 4 s. All
     /// servers share one login: addresses with different logins are refused.
     ///
     /// Example: [`Server`].
