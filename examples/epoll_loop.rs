@@ -54,11 +54,11 @@ mod linux {
     const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
     /// Minimum number of ticks before the loop ends.
     const TICKS: u64 = 3;
-    /// Time limit for a wait; the timer ticks long before.
+    /// Time limit for one wait of the loop. The timer ticks long before the limit.
     const LIMIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
     const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-    /// The loop's state of a ring.
+    /// State of one ring in the loop: its reader, its descriptor, and counts.
     struct Source {
         name: &'static str,
         events: Reader<u64>,

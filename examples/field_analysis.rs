@@ -1,9 +1,9 @@
 //! An analysis of the fields that `field_simulation` publishes, in a process of its own. It reads
 //! each block where it lies, prints a line, and releases the block.
 //!
-//! It can be killed and started again at any time. It then goes on at the first block that was not
-//! released, and marks the blocks that may have been printed already. The simulation waits only
-//! when its ring is full.
+//! The analysis can be killed and started again at any time. It then continues at the first block
+//! that was not released, and marks the blocks that may have been printed already. The simulation
+//! waits only when its ring is full.
 //!
 //! Each block is checked against theory: insulated edges keep the total heat, and no cell leaves
 //! the range of the first field.
@@ -34,7 +34,7 @@ mod linux {
         /// Name of the segment
         #[arg(default_value = NAME)]
         name: String,
-        /// Leave after N blocks; the next analysis goes on behind them
+        /// Leave after N blocks; the next analysis continues behind them
         #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
         limit: u64,
         /// Keep each block for MS milliseconds after its line, as a slower analysis would

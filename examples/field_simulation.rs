@@ -12,7 +12,8 @@
 //! simulation notices the analysis only when the ring is full: then it waits, however long that
 //! takes.
 //!
-//! Two terminals, in any order after the first line; `-- --help` describes the arguments:
+//! Run the two programs in two terminals. The first simulation makes the segment; after that,
+//! either may start first. `-- --help` describes the arguments.
 //!
 //! ```text
 //! cargo run --release --example field_simulation
@@ -93,7 +94,7 @@ mod linux {
         }
     }
 
-    /// Publishes the step after `before`, or the first step. `None`: the simulation was
+    /// Publishes the step after `before`, or the first step. Returns `None` if the simulation was
     /// interrupted.
     fn publish(
         tx: &mut Producer<Block>,
@@ -180,7 +181,7 @@ mod linux {
             }
             pause(Duration::from_millis(args.every), &interrupted);
         };
-        // No step follows, so the newest block is not needed either.
+        // No step follows, so the newest block is not needed any more.
         if let Ok(batch) = own.try_batch(1) {
             batch.release();
         }

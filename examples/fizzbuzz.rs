@@ -55,7 +55,7 @@ impl Event {
     }
 }
 
-/// Numbers of each word, and of numbers without a word.
+/// How many numbers got each word, and how many got none.
 #[derive(Default, Debug, PartialEq)]
 struct Counts {
     fizz: u64,

@@ -26,15 +26,16 @@ use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
 /// A custom wait strategy: spin while the market is open, sleep while it is closed
 #[derive(Parser)]
 struct Args {
-    /// Number of orders by day and by night each, one every millisecond
+    /// Number of orders by day, and again by night, one every millisecond
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
     orders: u64,
-    /// Send 20 orders each only, to check that it works
+    /// Send only 20 orders by day and 20 by night, to check that it works
     #[arg(long)]
     smoke: bool,
 }
 
-/// Time limit beyond twice the schedule, so that a fault fails the program instead of hanging it.
+/// Time that a run may take beyond twice its schedule, so that a fault fails the program instead of
+/// hanging it.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Time between two orders.
 const EVERY: Duration = Duration::from_millis(1);

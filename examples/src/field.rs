@@ -15,7 +15,7 @@ use signal_hook::flag;
 use slipring_shm::{Event, Segment, SegmentError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Name of the segment unless stated.
+/// Default name of the segment.
 pub const NAME: &str = "field";
 /// Name of the simulation's own stage. It keeps the newest block in its slot, so that the next
 /// step, or the next simulation, can be computed from that block.
@@ -30,7 +30,8 @@ pub const HEIGHT: usize = 512;
 pub const COLD: f64 = 20.0;
 /// Temperature of the discs in the first field, in degrees.
 pub const HOT: f64 = 100.0;
-/// Diffusivity times the time step, over the square of a cell's width. Stable up to 1/4.
+/// Diffusivity times the time step, over the square of a cell's width. The solution is stable up to
+/// 1/4.
 const RATE: f64 = 0.2;
 /// Greatest error that rounding may cause, relative to the total heat, or in degrees.
 const ROUNDING: f64 = 1e-9;
@@ -101,7 +102,7 @@ impl Block {
     pub fn measure(&self) -> Measures {
         let (mut minimum, mut maximum, mut heat) = (f64::INFINITY, f64::NEG_INFINITY, 0.0);
         for row in &self.cells {
-            // Row by row, so that rounding stays small.
+            // The sums are taken row by row, so that rounding stays small.
             let mut sum = 0.0;
             for &cell in row {
                 minimum = minimum.min(cell);

@@ -42,8 +42,9 @@ static COUNTING: Counting = Counting;
 
 #[test]
 fn a_row_keeps_its_memory() {
-    // Quoted fields, decimal commas, times without a zone, bad readings, and rows that are
-    // malformed in every way but one: the text is no time. For that, jiff allocates its error.
+    // The rows have quoted fields, decimal commas, times without a zone, and bad readings. Some
+    // rows are malformed, in every way but one: a text that is no time, for which jiff allocates
+    // its error.
     let mut text = slice(&["2013-09"]).replace("NA", "\"n/a\"").replace(',', ";");
     text = text.replace("00Z\n", "00\n").replace(".5;", ",5;").replace("EWR", "\"E;\"\"W\"");
     let hour = "2013-09-01T00:00";

@@ -1,4 +1,4 @@
-//! Journal, summary and windows against slow and simple implementations.
+//! Compares journal, summary and windows with slow and simple implementations.
 
 mod common;
 
@@ -138,8 +138,8 @@ fn windows_match_two_passes_for_any_gaps_and_far_from_zero() {
 fn a_constant_after_noise_has_no_deviation_and_raises_no_alarm() {
     let mut window = Window::default();
     let mut time = 0;
-    // Three weeks of noise far from zero, then a constant without an exact binary fraction. A
-    // window that subtracts would keep an error of the noise.
+    // The window gets three weeks of noise far from zero, then a constant without an exact binary
+    // fraction. A window that subtracts would keep an error of the noise.
     let mut dice = Dice(5);
     for _ in 0..500 {
         window.spread_before(time);

@@ -1,4 +1,4 @@
-//! The programs and closed pipes, full disks, and arguments that are too large.
+//! Tests how the programs end with closed pipes, full disks, and arguments that are too large.
 #![cfg(target_os = "linux")]
 
 mod common;

@@ -24,37 +24,37 @@ const BUNDLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/weather-2013
 /// The file is CSV in UTF-8, as R, pandas and spreadsheets write it. Its header
 /// has the columns origin, time_hour, temp, dewp, humid, wind_dir, wind_speed,
 /// wind_gust, precip, pressure and visib in any order and case. Other columns
-/// are ignored. A field that is neither a number nor missing spoils its
-/// reading. A row without a station or a valid time, or with another number of
-/// columns than the header, is malformed as a whole. Both are counted and
-/// reported. If more than half of the rows are malformed, or more than half of
-/// the readings bad, the program says why and ends with code 1.
+/// are ignored. A field that is neither a number nor missing is a bad reading.
+/// A row without a station or a valid time, or with another number of columns
+/// than the header, is malformed as a whole. Bad readings and malformed rows
+/// are counted and reported. If more than half of the rows are malformed, or
+/// more than half of the readings bad, the program says why and ends with code 1.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "readings", verbatim_doc_comment)]
 pub struct Args {
-    /// Rows of weather stations, as CSV, also packed by gzip [default: the project's data]
+    /// CSV file of weather readings, plain or packed by gzip [default: the project's data]
     #[arg(default_value = BUNDLED, hide_default_value = true)]
     pub file: PathBuf,
 
     /// Character between fields: `,`, `;`, `tab`, or another ASCII character
     ///
     /// The default is the first of comma, semicolon and tab with which the header
-    /// has all needed columns. Unless it is a comma, 3,5 is read as 3.5.
+    /// has all needed columns. With any delimiter but a comma, 3,5 is read as 3.5.
     #[arg(long, value_name = "CHAR", value_parser = delimiter, allow_hyphen_values = true)]
     pub delimiter: Option<u8>,
 
     /// Texts of a missing reading, such as `-999,none`, separated by commas
     ///
-    /// They are added to the usual ones: an empty field, NA, N/A, NaN and null. Case
-    /// does not matter, and a number stands for every reading of the same value.
+    /// These texts are added to the usual ones: an empty field, NA, N/A, NaN and null.
+    /// Case does not matter, and a number stands for every reading of the same value.
     #[arg(long, value_name = "TEXT", value_delimiter = ',', allow_hyphen_values = true)]
     pub missing: Vec<String>,
 
-    /// Zone of times without one, such as `Europe/Berlin`, `UTC` or `+02:00`
+    /// Zone of times that name none, such as `Europe/Berlin`, `UTC` or `+02:00`
     ///
-    /// Without it, a row with such a time is malformed. A date alone is its midnight.
-    /// A time that the zone skips is moved forward by the gap, and of a time that it
-    /// repeats the first is meant.
+    /// Without this zone, a row is malformed if its time names none. A date alone means
+    /// its midnight. A time that the zone skips moves forward by the gap. Where the zone
+    /// repeats a time, the first occurrence counts.
     #[arg(long, value_name = "ZONE", value_parser = zone, allow_hyphen_values = true)]
     pub zone: Option<TimeZone>,
 
@@ -68,7 +68,7 @@ pub struct Args {
 
     /// Process the data N times, each time shifted by its time span
     ///
-    /// The default is once, and with `all` as often as takes about a second.
+    /// The default is 1; with `all`, it is the number that takes about a second.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub repeat: Option<u64>,
 
@@ -86,7 +86,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// With `all`: one short round, to check that everything works
+    /// Run one short round with `all`, to check that everything works
     #[arg(long)]
     pub smoke: bool,
 }
@@ -131,11 +131,11 @@ pub enum Modes {
     Slipring,
     /// A ring, whose stages share as many threads as there are cores
     SlipringShared,
-    /// The same, built as a graph
+    /// The ring of `slipring-shared`, built as a graph
     SlipringGraph,
     /// One thread
     Sequential,
-    /// A queue per worker and a thread that merges
+    /// An executor: a queue for each worker, and a thread that merges the queues
     Executor,
 }
 

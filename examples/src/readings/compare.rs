@@ -65,8 +65,8 @@ pub fn all(
 fn calibrate(input: &Input, job: &Job) -> Result<u64> {
     let job = Job { repeat: 1, output: None, ..job.clone() };
     let (mut rows, started) = (0, Instant::now());
-    // Repeated for a tenth of a run, so that a small file gives a rate, too, and the processor
-    // reaches its full clock rate.
+    // The runs repeat for a tenth of `RUN_SECONDS`, so that a small file gives a rate, too, and the
+    // processor reaches its full clock rate.
     while started.elapsed().as_secs_f64() < RUN_SECONDS / 10.0 {
         rows += once(Mode::Sequential, input, &job, &ProgressBar::hidden())?.summary.rows();
     }

@@ -19,16 +19,16 @@
 //! 3. When the older half is empty, the newer half becomes the older one, and its spreads are
 //!    computed from its newest reading to its oldest.
 //!
-//! So each reading is joined twice, for any length of the window: O(1) on average (this is the
-//! two-stack queue). The result depends only on the readings in the window and the border between
-//! the halves. One stage does this in order, so it is the same in every mode.
+//! So the window joins each reading twice, whatever the window's length: O(1) on average (this is
+//! the two-stack queue). The result depends only on the readings in the window and the border
+//! between the halves. One stage handles all readings in order, so every mode gets the same result.
 
 use std::collections::HashMap;
 
 use super::columns::{DIMENSIONS, WIND_DIRECTION};
 use super::row::Row;
 
-/// Length of the window: 14 days, in seconds. A reading of exactly this age is inside.
+/// Length of the window: 14 days, in seconds. A reading of exactly this age is still in the window.
 pub const WINDOW: i64 = 14 * 24 * 3600;
 
 /// Number of readings that a window needs before a reading can raise an alarm.

@@ -52,7 +52,7 @@ mod tests {
             (b"\x1b]0;title\x07\x1b[31m", "\\u{1b}]0;title\\u{7}\\u{1b}[31m"),
             (b"a\nb\r\tc\x7f\0", "a\\nb\\r\\tc\\u{7f}\\0"),
             (b"Z\xfcrich", "Z\\xfcrich"),
-            // C1 controls, which some terminals obey, as two bytes and as one.
+            // Tries C1 controls, which some terminals obey, encoded as two bytes and as one.
             (b"\xc2\x9b31m \x9b31m", "\\u{9b}31m \\x9b31m"),
             ("\u{202e}\u{2066}\u{200f}\u{feff}".as_bytes(), "\\u{202e}\\u{2066}\\u{200f}\\u{feff}"),
             ("\u{2028}\u{a0}".as_bytes(), "\\u{2028}\\u{a0}"),

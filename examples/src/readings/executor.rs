@@ -132,7 +132,7 @@ fn merge(
             stages.journal.write(row)?;
             stages.summary.add(row);
         }
-        // The queue has room for all batches. It fails only after the producer has ended.
+        // The queue has room for all batches, so the send fails only after the producer has ended.
         let _ = give_back.send(batch);
     }
     Ok(())

@@ -56,8 +56,8 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
 /// Returns a clause that names the kind of a file that holds no CSV, and gives advice: `this is a
 /// PDF file; ...`, for example. Returns `None` for a file that looks like text.
 ///
-/// The first bytes of a table can look like another format (a picture begins with `BM`), so this is
-/// called only for a file whose header has none of the needed columns.
+/// The first bytes of a table can look like another format (a picture begins with `BM`), so call
+/// this only for a file whose header has none of the needed columns.
 pub fn kind(bytes: &[u8]) -> Option<String> {
     const UTF8: &str = "save it as UTF-8, or convert it with `iconv`";
     const UNPACK: &str = "unpack it first; only gzip is unpacked here";
@@ -94,10 +94,10 @@ pub fn kind(bytes: &[u8]) -> Option<String> {
     Some(format!("this is {kind}; {advice}"))
 }
 
-/// Returns the kind of bytes that contain NUL bytes.
+/// Returns the kind of data that contains NUL bytes, and advice; `None` for data without them.
 fn nul(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     const UTF16: &str = "save it as UTF-8, or convert it with `iconv`";
-    // ASCII characters as UTF-16 have a zero in every other place.
+    // ASCII text in UTF-16 has a zero in every other byte.
     let zeros = |odd: usize| bytes.iter().skip(odd).step_by(2).filter(|&&byte| byte == 0).count();
     let (even, odd, enough) = (zeros(0), zeros(1), bytes.len() / 4 + 1);
     match (even, odd) {

@@ -37,7 +37,7 @@ pub fn last_second() -> i64 {
 /// The text is no time, or it has no zone and `zone` is absent.
 pub fn parse_time(text: &[u8], zone: Option<&TimeZone>) -> Result<i64, TimeFault> {
     if text.last().is_some_and(|last| last.eq_ignore_ascii_case(&b'z')) {
-        // The usual case is also the fastest.
+        // The usual case, a time in UTC, has the fastest parser.
         let time = PARSER.parse_timestamp(text).map_err(|_| TimeFault::Invalid)?;
         return Ok(time.as_second());
     }
@@ -61,7 +61,8 @@ pub fn parse_zone(text: &str) -> Option<TimeZone> {
 
 /// Appends a time in the format that [`parse_time`] parses.
 pub fn push_time(out: &mut Vec<u8>, seconds: i64) {
-    // Always in range: every time is a parsed one plus a shift that `Input::feed` has checked.
+    // The time is always in range: every time is a parsed one plus a shift that `Input::feed` has
+    // checked.
     let time = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
     TIMES.print_timestamp(&time, &mut *out).expect("writing to a vector cannot fail");
 }
@@ -101,8 +102,8 @@ mod tests {
         let mut n = 1e-12_f64;
         while n < 1e22 {
             for n in [n, -n, n.floor(), n * 10.357019999999999, n / 3.0] {
-                // The two formatters choose differently between texts of equal length and equal
-                // distance.
+                // Where two texts are equally long and equally far from the number, the two
+                // formatters may choose different ones.
                 let (text, display) = (number(n), n.to_string());
                 assert!(
                     text == display || text.len() == display.len() && text.parse() == Ok(n),
@@ -182,7 +183,7 @@ mod tests {
             ("2013-07-01T06:00", "2013-07-01T04:00:00Z"),
             ("2013-07-01 06:00:00.5", "2013-07-01T04:00:00Z"),
             ("2013-07-01", "2013-06-30T22:00:00Z"),
-            // The hour that summer time skips, and the hour that its end repeats.
+            // Tries the hour that summer time skips, and the hour that its end repeats.
             ("2013-03-31 02:30:00", "2013-03-31T01:30:00Z"),
             ("2013-10-27 02:30:00", "2013-10-27T00:30:00Z"),
         ] {

@@ -46,7 +46,7 @@ impl Journal {
             stations: Vec::new(),
             file,
             checksum: crc32fast::Hasher::new(),
-            // From 1 ns to a minute, with three digits.
+            // The histogram covers 1 ns to a minute, with three digits.
             latency: Histogram::new_with_bounds(1, 60_000_000_000, 3)
                 .context("cannot measure latencies")?,
         })
@@ -54,7 +54,8 @@ impl Journal {
 
     /// Writes a row's readings.
     pub fn write(&mut self, row: &Row) -> io::Result<()> {
-        // As in the summary, an index is either known or the next one.
+        // A station's index is either known or the next one: stations are numbered in the order of
+        // their first rows.
         if row.fault().is_none() && row.station_index() == self.stations.len() {
             self.stations.push(field(row.station(), self.terminal));
         }
@@ -108,7 +109,7 @@ fn field(name: &str, terminal: bool) -> Box<[u8]> {
     let escaped =
         if terminal { escape::escaped(name.as_bytes(), usize::MAX) } else { name.to_owned() };
     let mut writer = Writer::new();
-    // At most every byte is doubled, and there are two quotes and a comma.
+    // The longest field has every byte doubled, two quotes and a comma.
     let mut out = vec![0; 2 * escaped.len() + 3];
     let (_, _, length) = writer.field(escaped.as_bytes(), &mut out);
     let (_, rest) = writer.delimiter(&mut out[length..]);

@@ -24,13 +24,13 @@ pub const CAPACITY: usize = 1 << 12;
 pub enum Mode {
     /// One thread.
     Sequential,
-    /// A queue per worker and a thread that merges.
+    /// An executor: a queue for each worker, and a thread that merges the queues.
     Executor,
     /// A ring whose stages have a thread each.
     Slipring,
     /// A ring whose stages share as many threads as there are cores.
     SlipringShared,
-    /// The same, built as a graph.
+    /// The ring of `SlipringShared`, built as a graph.
     SlipringGraph,
 }
 
@@ -95,7 +95,7 @@ pub struct Job {
 pub struct JobResult {
     /// Time from the first record to the end of the journal, with starting and joining threads.
     pub elapsed: Duration,
-    /// Processor time of all threads in that time.
+    /// Processor time of all threads during `elapsed`.
     pub cpu: Duration,
     /// Times from a row's entry to its lines in the journal, in nanoseconds.
     pub latency: Histogram<u64>,

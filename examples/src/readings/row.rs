@@ -52,7 +52,7 @@ pub struct Row {
     present: u16,
     /// Dimensions whose field is neither a number nor missing, one bit each.
     bad: u16,
-    /// Beginning of the faulty field, or of the first bad one.
+    /// Beginning of the faulty field, or of the first bad reading's field.
     excerpt: Vec<u8>,
     // Marked by the detector.
     /// Dimensions whose value is marked, one bit each.
@@ -94,7 +94,7 @@ impl Row {
     /// Parses the record into readings, or stores the reason why it has none. This is the largest
     /// part of the work, which the pool of workers shares.
     ///
-    /// A field that is neither a number nor missing spoils its reading only.
+    /// A field that is neither a number nor missing makes only its own reading bad.
     pub fn parse(&mut self, parser: &mut Parser<'_>) {
         self.present = 0;
         self.bad = 0;

@@ -62,7 +62,7 @@ impl Schema {
     /// - A needed column is missing or there twice.
     ///
     /// If there are several delimiters to choose from, the error is for the delimiter with which
-    /// the header has the most needed columns; among equals, the most columns.
+    /// the header has the most needed columns, and among equals for the one with the most columns.
     pub fn from_header(text: &[u8], options: &Options) -> Result<Self> {
         let mut best: Option<((usize, usize), anyhow::Error, u8)> = None;
         for delimiter in options.delimiter.map_or(DELIMITERS.to_vec(), |given| vec![given]) {
@@ -211,7 +211,7 @@ mod tests {
         assert!(format!("{error:#}").ends_with("its columns are 'a', 'b'"), "{error:#}");
         let open = Schema::from_header(b"\"origin,temp\n1,2\n", &Options::default()).unwrap_err();
         assert_eq!(open.to_string(), "a quote in the header is never closed");
-        // The first bytes are a picture's, and the names are a table's.
+        // The text begins as a picture does, but its names are those of a table.
         let picture = Schema::from_header(b"BM,origin,humid\n", &Options::default()).unwrap_err();
         assert!(picture.to_string().starts_with("the header has no column 'temp'"), "{picture}");
         let picture = Schema::from_header(b"BM\x01,\"\n", &Options::default()).unwrap_err();

@@ -28,8 +28,8 @@ pub struct Splitter {
 /// The result of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// Number of bytes of the record with its line end. Of a line end of two bytes, only the first
-    /// may be included.
+    /// Number of bytes of the record with its line end. If the line end has two bytes, the number
+    /// may include only the first.
     pub length: usize,
     /// Whether the record's last quote is closed.
     pub closed: bool,
@@ -40,7 +40,7 @@ impl Splitter {
     pub fn new(delimiter: u8) -> Self {
         let mut reader = ReaderBuilder::new().delimiter(delimiter).build();
         // A reader drops a byte order mark at the beginning of its first input. Every input here is
-        // a record, and the mode decides which record comes first.
+        // a record, and any record may come first, so an empty line takes that role.
         reader.read_record(b"\n", &mut [0], &mut [0]);
         Self { reader, text: vec![0; 256], ends: vec![0; 32], fields: 0 }
     }
@@ -151,7 +151,7 @@ impl<'a> Records<'a> {
     ///
     /// # Errors
     ///
-    /// The text has more than 20 such quotes.
+    /// The text has more than 20 rows with a quote that is never closed.
     pub fn next_record(&mut self) -> Result<Option<Range>> {
         loop {
             self.skip_line_ends();
@@ -199,7 +199,8 @@ pub fn line_ends(text: &[u8]) -> u64 {
     memchr2_iter(b'\n', b'\r', text).map(|at| line_ends_at(text, at)).sum()
 }
 
-/// Returns 1 if a line ends with this byte, which is `\n` or `\r`, and 0 between `\r` and `\n`.
+/// Returns the number of line ends at the byte `at`, which is `\n` or `\r`: 0 for the `\r` of
+/// `\r\n`, otherwise 1.
 fn line_ends_at(text: &[u8], at: usize) -> u64 {
     u64::from(text[at] == b'\n' || text.get(at + 1) != Some(&b'\n'))
 }
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn many_quotes_that_are_never_closed_end_the_search() {
-        // If a reader begins at any line, the last quote of the text is open.
+        // At whichever line a reader begins, the last quote of the text is open.
         let text = "\"x,y\"z,\"w\n".repeat(MAX_UNCLOSED as usize);
         let mut records = Records::new(text.as_bytes(), 0, b',');
         for line in 1..=u64::from(MAX_UNCLOSED) {
@@ -276,7 +277,8 @@ mod tests {
         assert!(error.contains("in line 21"), "{error}");
     }
 
-    /// A splitter's first record is an arbitrary one of the file, and has no byte order mark.
+    /// A splitter's first record may be any record of the file, so its first bytes are not taken
+    /// for a byte order mark.
     #[test]
     fn the_first_record_of_a_splitter_is_like_every_other() {
         let mut splitter = Splitter::new(b',');
@@ -307,7 +309,8 @@ mod tests {
                 .quote_style(if always { csv::QuoteStyle::Always } else { csv::QuoteStyle::Necessary })
                 .flexible(true)
                 .from_writer(Vec::new());
-            // A byte order mark at the beginning would count as the file's.
+            // A field that begins with a byte order mark must not come first: the `csv` crate would
+            // take the mark for the file's.
             rows.insert(0, vec!["header".to_owned()]);
             rows.iter().for_each(|row| writer.write_record(row).unwrap());
             let text = writer.into_inner().unwrap();

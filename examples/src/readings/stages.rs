@@ -12,9 +12,9 @@ use super::summary::Summary;
 /// The state of the three stages behind the parse. Each is a field of its own, because the ring's
 /// stages run at the same time.
 ///
-/// For the same reason the fields share no cache line: two threads that change values of one line
-/// take it from each other at each change. In runs where the fields happened to meet in one line,
-/// the ring lost a seventh of its rate.
+/// The fields share no cache line, because stages run at the same time: two threads that change
+/// values of one line take it from each other at each change. In runs where the fields happened to
+/// meet in one line, the ring lost a seventh of its rate.
 #[derive(Debug)]
 pub struct Stages {
     /// Marks readings that are out of the ordinary.

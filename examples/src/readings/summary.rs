@@ -157,7 +157,7 @@ impl Summary {
     /// fault, and the line where it comes first.
     pub fn verdict(&self) -> Result<()> {
         if self.malformed > self.rows / 2 {
-            // The first of several commonest faults, in the order of the file.
+            // Where several faults are equally common, the first one in the file counts.
             let commonest = self.faults.iter().map(|(_, fault)| fault);
             let fault = commonest
                 .max_by_key(|fault| (fault.rows, Reverse(fault.line)))

@@ -31,7 +31,8 @@ pub fn text() -> String {
     text
 }
 
-/// Returns the header and the rows whose time begins with one of these, in the order of the file.
+/// Returns the header and the rows whose time begins with one of the texts `of`, in the order of
+/// the file.
 pub fn slice(of: &[&str]) -> String {
     let text = text();
     let (header, rows) = text.split_once('\n').expect("the data has no header");
