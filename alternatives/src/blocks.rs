@@ -17,8 +17,8 @@ const BLOCK: u64 = 64;
 /// A design with a cursor for each block.
 pub struct Blocks<E> {
     events: Cells<E>,
-    /// End of the published events of each block, as a position. A value from an earlier lap is not
-    /// after the block's beginning.
+    /// End of the published events of each block, as a position. A value from an earlier lap is at
+    /// or before the block's beginning, so the block then has no published event.
     ends: Box<[CacheLine]>,
 }
 

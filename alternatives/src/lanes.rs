@@ -31,7 +31,7 @@ const PAUSE: u32 = 4;
 
 /// The consumer's side of all lanes.
 pub struct Lanes<E> {
-    /// The readers of the lanes that have not ended.
+    /// Readers of the lanes that have not ended.
     open: Vec<Reader<E>>,
     /// Number of rounds without an event.
     empty: u32,
@@ -61,10 +61,10 @@ pub fn lanes<E: Send + Sync + 'static>(
 
 impl<E> Lanes<E> {
     /// Hands up to 256 published events of each lane to `handle`, in the order of the lane, and
-    /// releases them. If there is none, spins or yields. Returns whether a lane is open.
+    /// releases them. If no lane has an event, spins or yields. Returns whether a lane is open.
     ///
     /// # Errors
-    /// The error of a lane that ended for another reason than the drop of its producer.
+    /// Returns the error of a lane that ended for another reason than the drop of its producer.
     pub fn poll(&mut self, mut handle: impl FnMut(&E)) -> Result<bool, WaitError> {
         self.round(|lane| lane.poll(TURN, |event, _| handle(event)))
     }
@@ -73,8 +73,8 @@ impl<E> Lanes<E> {
     /// 256 slots. `take` fills a slot from an event. Returns whether a lane is open.
     ///
     /// # Errors
-    /// The error of a lane that ended for another reason than the drop of its producer, or the
-    /// error of the ring behind.
+    /// Returns the error of a lane that ended for another reason than the drop of its producer, or
+    /// the error of the ring that `to` publishes to.
     pub fn forward(
         &mut self,
         to: &mut Producer<E>,

@@ -1,8 +1,8 @@
 //! Stamps inside the slots, with a producer that prefetches slots ahead of its position.
 //!
-//! This helps a producer that fills batches at full speed while the consumer is slower. Where the
-//! consumer keeps up, the prefetch takes cache lines that the consumer is reading. The hardware's
-//! own prefetcher achieves most of the gain without this harm.
+//! Prefetching helps a producer that fills batches at full speed while the consumer is slower.
+//! Where the consumer keeps up, the prefetch takes cache lines that the consumer is reading. The
+//! hardware's own prefetcher achieves most of the gain without that harm.
 //!
 //! Invariants
 //! - I1: no slot is written and read at the same time, by I1 of `ring`.
@@ -36,7 +36,7 @@ impl<E> Prefetch<E> {
     }
 }
 
-/// Prefetches a cache line for writing. A hint without a visible effect.
+/// Prefetches a cache line for writing: a hint to the processor that changes no value.
 #[inline(always)]
 fn fetch_to_write<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -61,7 +61,7 @@ impl<E: Copy + Default + Send> Design<E> for Prefetch<E> {
     }
     #[inline(always)]
     fn prepare(&self, seq: u64, len: u64) {
-        // One prefetch for each cache line, which has several slots.
+        // A cache line has several slots, so one prefetch per line is enough.
         let step = (64 / size_of::<Slot<E>>() as u64).max(1);
         let mut at = seq.next_multiple_of(step);
         while at < seq + len {

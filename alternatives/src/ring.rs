@@ -24,9 +24,9 @@ pub trait Design<E>: Sized + Send + Sync {
     fn prepare(&self, seq: u64, len: u64) {
         let _ = (seq, len);
     }
-    /// Publishes the events `[seq, seq + len)`, with release.
+    /// Publishes the events `[seq, seq + len)` by a release store.
     fn publish(&self, seq: u64, len: u64);
-    /// Returns how many events from `seq` on are known to be published, with acquire.
+    /// Loads with acquire, and returns how many events from `seq` on it finds published.
     fn published(&self, seq: u64) -> u64;
     /// Returns whether the load that found the events before `seq` found all published events. A
     /// second load in the same poll would then only take the cache line from the producer.
@@ -66,7 +66,7 @@ pub struct Consumer<E, D> {
 /// Makes a ring and returns its two halves.
 ///
 /// # Panics
-/// If the capacity is not a power of two, or below [`Design::MIN_CAPACITY`].
+/// Panics if the capacity is not a power of two, or is below [`Design::MIN_CAPACITY`].
 pub fn channel<E: Copy + Default + Send, D: Design<E>>(
     capacity: usize,
 ) -> (Producer<E, D>, Consumer<E, D>) {

@@ -13,7 +13,8 @@ use slipring::{StartAt, Wait};
 use super::{Area, CALLS, LINE, Stops, World, soon, told};
 
 type Ring = SegmentRing<BlockStart, Strided>;
-/// Calls a handle, with the number of a call and a count.
+/// Makes one call of a handle. The arguments are a number that chooses the call, and a count of
+/// blocks.
 type Hand = Box<dyn FnMut(u8, usize)>;
 
 /// Size of a message's cell, in bytes.
@@ -25,7 +26,7 @@ struct Choice {
     messages: bool,
     /// Whether the stamps lie between the blocks.
     inside: bool,
-    /// Whether handles are raw. Of blocks.
+    /// Whether the handles of blocks are raw.
     raw: bool,
     size: usize,
 }
@@ -204,7 +205,7 @@ impl World {
         unsafe { Ring::over(&self.declaration, &self.areas, &self.participant(number)) }.unwrap()
     }
 
-    /// Makes the handle of a stage, whether or not its seat can be taken.
+    /// Makes the handle of a stage, even if the stage's seat cannot be taken.
     fn contents_hand(&self, choice: Choice, number: u32, stage: usize, place: usize) -> Hand {
         let (ring, Choice { messages, raw, size, .. }) = (self.contents(number), choice);
         let seats = ring.seats_of(stage);
@@ -223,12 +224,12 @@ impl World {
         }
         let _ = ring.seat(seat).take(number);
         if matches!(declared.delivery, StageDelivery::Pool(_)) {
-            // SAFETY: as above, and the seat has no other handle.
+            // SAFETY: the blocks have this size, and the seat has no other handle.
             let mut hand = unsafe { BlockConsumer::over(ring.pool_writer(stage, seat), size) };
             return Box::new(move |call, count| change!(&mut hand, call, count));
         }
         if declared.writes {
-            // SAFETY: as above. The stage writes.
+            // SAFETY: the blocks have this size, and the stage was declared as a writer.
             let mut hand = unsafe { BlockConsumer::over(ring.writer(stage), size) };
             if raw {
                 let mut hand = hand.into_raw();

@@ -73,7 +73,7 @@ impl World {
         .unwrap()
     }
 
-    /// Makes the handle of a stage, whether or not its seat can be taken.
+    /// Makes the handle of a stage, even if the stage's seat cannot be taken.
     fn copying_hand(&self, number: u32, stage: usize, place: usize) -> Option<Hand> {
         let ring = self.copies(number);
         let seats = ring.seats_of(stage);

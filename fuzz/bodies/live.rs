@@ -84,7 +84,7 @@ impl Area {
         };
         let at = word(random);
         if status && at.cast() == self.first {
-            // SAFETY: as above. The status has 32 bits there.
+            // SAFETY: the word lies in the area, and the status has 32 bits there.
             let bits = unsafe { at.cast::<AtomicU32>().as_ref() };
             return bits.store(random.u32(..) & random.u32(..) & random.u32(..) & 31, Relaxed);
         }
@@ -93,7 +93,7 @@ impl Area {
             let word = unsafe { at.cast::<AtomicU32>().as_ref() };
             return word.store(random.u32(..) >> random.u32(..32), Relaxed);
         }
-        // SAFETY: as above; all threads use the words by atomic accesses.
+        // SAFETY: the words lie in the area, and all threads use them by atomic accesses.
         let (word, other) = unsafe { (at.as_ref(), word(random).as_ref()) };
         let value = match random.u8(..6) {
             0 => random.u64(..) >> random.u32(..64),
@@ -132,7 +132,7 @@ impl Memory {
     }
 }
 
-/// Reports which participants are dead, by the bits of a word that changes, too.
+/// Reports a participant as dead if its bit is set in a word that also changes at random.
 struct Dead(AtomicU64);
 
 impl Proof for Dead {
@@ -168,7 +168,7 @@ struct World {
 
 impl World {
     fn new(capacity: usize, start: u64, graph: u8, wait: Wait) -> World {
-        // Whether a stage writes, and the stage that it follows.
+        // For each stage: whether it writes, and which stage it follows.
         let graphs: [&[(bool, Option<usize>)]; 6] = [
             &[(false, None)],
             &[(true, None)],
@@ -205,8 +205,8 @@ impl World {
         World::with(declaration, wait, &needs, (slots, Area::new(0, 8, 8), (0, 0)))
     }
 
-    /// Makes a world with these slots and blocks, which lie at these distances. Where there are no
-    /// blocks apart, the events lie behind the first stamp.
+    /// Makes a world with these slots and blocks, which lie `strides` bytes apart. If no area has
+    /// blocks of its own, the events lie behind the first stamp.
     fn with(
         declaration: Declaration,
         wait: Wait,
@@ -273,13 +273,13 @@ impl World {
     }
 
     fn attach(&self, number: u32) -> SegmentRing<u64> {
-        // SAFETY: as in `new`. The test is that other processes break the protocol; they leave the
-        // events alone.
+        // SAFETY: the areas have the sizes that the declaration needs. The words break the
+        // protocol, which is what the target tests; the events are left alone.
         unsafe { SegmentRing::over(&self.declaration, &self.areas, &self.participant(number)) }
             .unwrap()
     }
 
-    /// Makes the handle of a stage, whether or not its seat can be taken.
+    /// Makes the handle of a stage, even if the stage's seat cannot be taken.
     fn hand(&self, number: u32, stage: usize) -> Hand {
         let ring = self.attach(number);
         let _ = ring.seat(stage).take(number);
@@ -304,7 +304,7 @@ fn told(error: Option<WaitError>) {
     let _ = error.map(|error| error.to_string());
 }
 
-/// Returns a moment that is soon over.
+/// Returns a deadline that passes soon.
 fn soon() -> Instant {
     Instant::now() + Duration::from_micros(20)
 }
@@ -360,7 +360,7 @@ pub fn run(bytes: &[u8]) {
     let waits: Vec<Wait> = Wait::all().into_iter().collect();
     let wait = waits[number() as usize % waits.len()].clone();
     let mut random = fastrand::Rng::with_seed(number() << 8 | number());
-    // Speed at which another thread changes words; 0: there is none.
+    // Speed at which another thread changes words, or 0 for no such thread.
     let speed = number() % 4;
     if first >= 0xC0 {
         return contents::run((capacity, start, graph), wait, random, speed, &mut next);
@@ -416,8 +416,8 @@ pub fn run(bytes: &[u8]) {
                     }
                 }
                 2..=4 => match &mut hands[stage] {
-                    // If the ring is over, the handle of a first stage reaches the end, or finds
-                    // that there is none.
+                    // If the ring is over, the handle of a first stage reaches the end, or returns
+                    // an error, because the words describe no end.
                     Some(Hand::Reads(hand)) if speed == 0 && stage == 0 && ring.is_over() => {
                         told(hand.for_each(|_, _| ()).err());
                     }

@@ -93,7 +93,7 @@ fn changed(input: &mut Input<'_>) -> (Vec<u8>, u64) {
     }
     let stated = head.header().length;
     let length = match flags >> 1 & 3 {
-        // The length that the header states, because a file of that length gets past the next
+        // The file gets the length that its header states, because such a file passes the next
         // check.
         0 | 1 if stated <= LONGEST => stated,
         2 => u64::from(flags >> 3) * 4096,
@@ -107,7 +107,8 @@ fn changed(input: &mut Input<'_>) -> (Vec<u8>, u64) {
 /// # Safety
 /// No other process changes the file.
 unsafe fn attach(segment: &Segment<u64>) {
-    // SAFETY: the caller's promise. The test damages words on purpose.
+    // SAFETY: the caller promises that no other process changes the file. The test damages words on
+    // purpose.
     let Ok(attached) = (unsafe { segment.attach_as("fuzz") }) else { return };
     let _ = attached.report();
     (0..6).for_each(|number| _ = attached.liveness(number));
@@ -146,7 +147,7 @@ pub fn run(bytes: &[u8]) {
     let (bytes, length) = changed(&mut input);
     let path = path("changed");
     let _ = std::fs::remove_file(&path);
-    // A file of mode 0600 without a race, as `Segment` wants it.
+    // The file has mode 0600 from the start, as `Segment` demands.
     let fd = rustix::fs::open(
         &path,
         rustix::fs::OFlags::CREATE | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::RDWR,
@@ -166,7 +167,7 @@ pub fn run(bytes: &[u8]) {
     }
     match Segment::<u64>::open_at(&path) {
         Ok(segment) => {
-            // The checks of the head are the same.
+            // `open_at` and `inspect_at` check the head alike.
             assert!(summary.is_ok(), "{summary:?}");
             // SAFETY: only this call knows the file.
             unsafe { attach(&segment) };
