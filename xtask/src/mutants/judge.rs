@@ -101,7 +101,7 @@ impl Asked {
     /// Returns the environment variables of the tests.
     fn variables(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            // Models do not assert a minimum of executions then.
+            // With this variable, models assert no minimum of executions.
             Self::Models => &[("SLIPRING_MUTANT", "1")],
             _ => &[("SLIPRING_TEST_LIMIT", "300")],
         }
@@ -118,10 +118,10 @@ impl Asked {
 
 /// One test.
 struct Test {
-    /// The index of its program among the built ones.
+    /// Index of the test's program among the built programs.
     program: usize,
     name: String,
-    /// The time on the unchanged library.
+    /// Time that the test takes on the unchanged library.
     took: Duration,
     /// The number of killed mutants, by their file.
     kills: BTreeMap<PathBuf, usize>,
@@ -151,7 +151,7 @@ pub struct Judge {
     tree: PathBuf,
     scratch: PathBuf,
     tests: BTreeMap<Asked, Vec<Test>>,
-    /// Copies of the programs of the unchanged library.
+    /// Copies of the test programs of the unchanged library.
     unchanged: BTreeMap<Asked, Vec<PathBuf>>,
     /// The time limit of a test, instead of a multiple of its usual time.
     limit: Option<Duration>,
@@ -159,7 +159,8 @@ pub struct Judge {
 
 impl Judge {
     /// Copies the workspace at `root` to a folder below `scratch`, and runs `asked` on the
-    /// unchanged library. `Err`: a test fails there, so that no verdict would mean anything.
+    /// unchanged library. Returns `Err` if a test fails there, because then no verdict would mean
+    /// anything.
     pub fn new(
         root: &Path,
         scratch: &Path,
@@ -340,7 +341,7 @@ impl Judge {
         let call = Call::cargo("test --release -p slipring --lib --no-run --color never")
             .target_dir(&self.scratch.join(if asked == Asked::Models { "build" } else { "queue" }))
             .env("RUSTFLAGS", format!("{cfg} --cap-lints warn").trim())
-            // Mutants differ in the crate itself alone.
+            // Mutants differ only in the crate itself, so an incremental build is quick.
             .env("CARGO_INCREMENTAL", "1")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "false");
         let built = call

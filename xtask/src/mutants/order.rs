@@ -2,11 +2,11 @@
 //!
 //! The two statements of a pair stand in one block. Each of them *touches* shared state: it
 //! accesses an atomic, fences, calls an operation of a module of edges, or calls a function that
-//! wears a label. At least one of them accesses, fences, or wears a label itself. Two relaxed
-//! accesses are no pair, because nothing orders them.
+//! carries a label. At least one of the two accesses, fences, or carries a label itself. Two
+//! relaxed accesses are no pair, because nothing orders them.
 //!
 //! The first statement must be movable behind the second: it binds no name that the rest needs, and
-//! it leaves the block only at its end. The statements between them touch nothing.
+//! it leaves the block only at its end. The statements between the two touch no shared state.
 
 use std::{collections::HashSet, ops::Range, path::Path};
 
@@ -30,7 +30,7 @@ const ACCESSES: [&str; 6] =
 const ORDERINGS: [&str; 3] = ["Acquire", "Release", "AcqRel"];
 /// The functions that order without a label of their own.
 const FENCES: [&str; 4] = ["fence", "compiler_fence", "bar_all", "membarrier"];
-/// The names of labelled functions that other calls have, too.
+/// Names that labelled functions share with other functions; calls by these names do not count.
 const COMMON_NAMES: [&str; 7] = ["new", "drop", "next", "get", "poll", "len", "sleep"];
 
 /// Two statements, the first of which may move behind the second.
@@ -40,7 +40,7 @@ pub struct Pair {
     pub first: Range<usize>,
     /// The statement that comes later.
     pub second: Range<usize>,
-    /// Whether the later one is the value of its block.
+    /// Whether the second statement is the value of its block.
     pub is_value: bool,
     /// Whether one of the two statements has a fence for the compiler.
     pub is_compiled: bool,
@@ -66,7 +66,7 @@ impl Pair {
 /// The names whose calls touch shared state.
 #[derive(Debug, Default)]
 pub struct Labelled {
-    /// The functions whose bodies wear a label in a comment.
+    /// The functions whose bodies carry a label in a comment.
     functions: HashSet<String>,
     /// The modules whose functions are the operations of one edge.
     edges: HashSet<String>,
@@ -97,7 +97,7 @@ impl Labelled {
         }
     }
 
-    /// Adds the functions that wear a label, or call an operation of an edge.
+    /// Adds the functions that carry a label, or call an operation of an edge.
     fn add_functions(&mut self, source: &Source) {
         let mut operations = Operations { edges: &self.edges, found: Vec::new() };
         operations.visit_file(&source.live());
@@ -145,15 +145,15 @@ impl<'ast> Visit<'ast> for Operations<'_> {
     }
 }
 
-/// Returns the module and the bare name of a function of an edge: the module is inline or the whole
-/// file.
+/// Returns the module and the bare name of an edge's function. The module is the inline one around
+/// the function, or else the whole file.
 pub fn edge_of<'n>(file: &Path, name: &'n str) -> (String, &'n str) {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     name.rsplit_once("::")
         .map_or((stem.into_owned(), name), |(module, name)| (module.to_owned(), name))
 }
 
-/// Returns all pairs in `live`, the syntax of `source` that tests do not own.
+/// Returns all pairs in `live`, the syntax tree of `source` without the code of tests.
 pub fn pairs(source: &Source, live: &syn::File, labelled: &Labelled) -> Vec<Pair> {
     let mut finder = Finder { source, labelled, depth: 0, found: Vec::new() };
     finder.visit_file(live);
@@ -164,7 +164,7 @@ pub fn pairs(source: &Source, live: &syn::File, labelled: &Labelled) -> Vec<Pair
 struct Finder<'s> {
     source: &'s Source,
     labelled: &'s Labelled,
-    /// The functions around the present place.
+    /// Number of functions around the present place.
     depth: usize,
     found: Vec<Pair>,
 }
@@ -302,13 +302,14 @@ impl<'l> Facts<'l> {
             let mut names = Names(Vec::new());
             names.visit_pat(&local.pat);
             facts.binds = names.0;
-            // The recorded runs leave a `let` before another `let` alone.
+            // A `let` is never exchanged with a later `let`: the recorded runs left such pairs
+            // alone.
             facts.binds.push("let".to_owned());
         }
         facts
     }
 
-    /// Adds whether a comment in the statement or behind it wears a label.
+    /// Notes whether a comment in the statement, or behind it on its last line, carries a label.
     fn labelled(mut self, source: &Source, statement: &Statement<'_>) -> Self {
         let range = statement.range();
         let rest = source.text[range.end..].find('\n');

@@ -128,7 +128,7 @@ fn submodule(file: &Path, module: &Path) -> PathBuf {
     }
 }
 
-/// Returns all mutants of one file. `labelled`: the names whose calls touch shared state.
+/// Returns all mutants of one file. `labelled` has the names whose calls touch shared state.
 pub fn mutants(file: &Path, source: &Source, labelled: &Labelled) -> Vec<Mutant> {
     let functions = source.functions();
     let live = source.live();
@@ -168,7 +168,7 @@ pub fn mutants(file: &Path, source: &Source, labelled: &Labelled) -> Vec<Mutant>
     let mut sites = Sites { labelled, calls: Vec::new(), orderings: Vec::new() };
     sites.visit_file(&live);
     for Call { range, name, .. } in sites.calls(FenceKind::Barrier) {
-        // Without the barrier, the caller still learns that all threads have passed one.
+        // The mutant drops the barrier, and its caller is told that all threads have passed one.
         add(range.clone(), "true".to_owned(), format!("drop {name}"), &[Asked::Queue], &[]);
     }
     for (kind, asked) in [(FenceKind::CompilerFence, UNMODELLED), (FenceKind::Fence, usual)] {
@@ -256,7 +256,8 @@ fn ordering_call(call: &syn::ExprCall, labelled: &Labelled) -> Option<(FenceKind
             return None;
         }
         (fence, _) if fence.starts_with("fence_") && call.args.is_empty() => FenceKind::Fence,
-        // Calls within the module lead from the library's call to the system's.
+        // Calls within the module `system` only pass the library's call on to the system, so they
+        // do not count.
         (barrier, _) if BARRIERS.contains(&barrier) && module.as_deref() == Some("system") => {
             FenceKind::Barrier
         }
@@ -409,7 +410,7 @@ fn fence_before_notify() {}
         }
         for mutant in found.iter().filter(|mutant| mutant.exchanges()) {
             let text = fs::read_to_string(folder.join(&mutant.file)).unwrap();
-            // An exchange moves text, and at most names the value of its block.
+            // An exchange only moves text; at most it adds a name for the value of its block.
             let letters = |text: &str| {
                 let mut letters: Vec<char> =
                     text.replace("exchanged", "").chars().filter(|c| !c.is_whitespace()).collect();

@@ -1,7 +1,7 @@
-//! The tables of rooms in `ARCHITECTURE.md`, held against the crates.
+//! The tables of rooms in `ARCHITECTURE.md`, compared with the crates.
 //!
-//! A table stands below a heading with the folder of its crate in backticks, and its rows go from
-//! the ground up: `| room | holds | files |`.
+//! A table of rooms stands below a heading with the folder of its crate in backticks, and its rows
+//! go from the ground up: `| room | holds | files |`.
 //!
 //! - A room is a folder of the crate's source, or `.` for the files beside the folders. It may have
 //!   several rows.
@@ -10,8 +10,8 @@
 //! - Each file of the crate stands in one row, and no arrow leads to a later row. The files that
 //!   only name others (`lib`, `main`, `mod`) may be left out.
 //!
-//! The page may name files and rooms of the other crates in backticks. Such a file or room must
-//! exist.
+//! ARCHITECTURE.md may also name files and rooms of the other crates in backticks. Each of them
+//! must exist.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ impl Row {
     }
 }
 
-/// Holds the page `text` against `crates`.
+/// Compares the page `text` with `crates`.
 pub fn check(crates: &[Crate], text: &str, found: &mut Findings) {
     for krate in crates {
         match table(text, &krate.folder) {
@@ -119,8 +119,8 @@ fn check_table(krate: &Crate, rows: &[Row], found: &mut Findings) {
     }
 }
 
-/// Finds names in backticks of files that the project lacks, and of rooms that the crate at the
-/// beginning of the row lacks. `paths` are the project's files.
+/// Finds two kinds of names in backticks: of files that the project lacks, and of rooms that the
+/// crate at the beginning of the row lacks. `paths` are the project's files.
 pub fn check_names(text: &str, paths: &[String], found: &mut Findings) {
     let mut in_code = false;
     let mut missing = BTreeSet::new();

@@ -68,7 +68,7 @@ fn names(comment: &str, stem: &str) -> bool {
     comment.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == stem)
 }
 
-/// Returns the file of the module around the module in the file `at`.
+/// Returns the file of the module that contains the module in the file `at`.
 fn around(krate: &Crate, at: usize) -> Option<usize> {
     let modules = &krate.house.modules;
     let module = modules.iter().find(|module| module.file == at)?;

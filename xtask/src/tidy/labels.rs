@@ -1,7 +1,7 @@
 //! The labels of edges: each has both of its ends in the code, and an explanation in the protocol.
 //!
-//! An end is a comment with the label, or a function of the module that the edge has in a module of
-//! edges.
+//! An end of an edge is a comment with the label, or a function of the edge's own module, which
+//! lies in a module of edges.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -89,8 +89,8 @@ struct Places {
     is_explained: bool,
 }
 
-/// Finds edges with one end, ends without a caller, and labels that the protocol does not explain
-/// or explains in vain.
+/// Finds edges with one end, ends without a caller, and labels that the protocol leaves out, or
+/// explains although no code has them.
 pub fn check(files: &[File], edges: &[Edge], found: &mut Findings) {
     let mut labels: BTreeMap<String, Places> = BTreeMap::new();
     for file in files.iter().filter(|file| file.path.starts_with(layout::SOURCE)) {
@@ -103,7 +103,7 @@ pub fn check(files: &[File], edges: &[Edge], found: &mut Findings) {
             None if is_protocol => &file.text,
             None => continue,
         };
-        // The documentation of a module tells of an edge; it is neither of its ends.
+        // The documentation of a module describes an edge, but is neither of the edge's ends.
         let lines = text.lines().enumerate();
         for (number, line) in lines.filter(|(_, line)| !line.trim_start().starts_with("//!")) {
             for label in labels_in(line) {

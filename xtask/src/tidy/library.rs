@@ -14,7 +14,8 @@ use super::file::File;
 use crate::findings::Findings;
 use crate::{layout, source};
 
-/// The calls whose argument may be `SeqCst`. No model could miss a fence for the compiler alone.
+/// The calls whose argument may be `SeqCst`. A `compiler_fence` may have it because no model sees a
+/// fence for the compiler.
 const FENCES: [&str; 2] = ["fence", "compiler_fence"];
 
 /// Finds `SeqCst` outside of fences, and atomics outside of their module.

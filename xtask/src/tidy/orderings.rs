@@ -14,7 +14,7 @@ use crate::{
 
 /// The orderings that order something.
 const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
-/// The modules that may qualify them.
+/// The modules that may qualify the name of an ordering.
 const QUALIFIERS: [&str; 3] = ["Ordering", "atomic", "sync"];
 
 /// The places that state orderings, each with the reason: a file, or a folder with all its files.
@@ -67,7 +67,8 @@ fn stated(tokens: TokenStream, places: &mut Vec<(usize, String)>) {
             TokenTree::Ident(word) if word == "use" => {
                 let end =
                     |token: &TokenTree| matches!(token, TokenTree::Punct(p) if p.as_char() == ';');
-                // `use<'a>` in a type has no semicolon of its own, and no ordering either.
+                // `use<'a>` in a type is no import: it has no semicolon of its own, and no
+                // ordering.
                 let is_import =
                     !matches!(tokens.get(at + 1), Some(TokenTree::Punct(p)) if p.as_char() == '<');
                 if is_import {

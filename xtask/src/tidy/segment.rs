@@ -99,7 +99,7 @@ fn tables(text: &str) -> Vec<Table> {
             let cells = row.trim().trim_matches('|').split('|');
             rows.push((number + 1, cells.map(|cell| cell.trim().to_owned()).collect()));
         }
-        // The header, and the line below it.
+        // Removes the header and the line below it.
         rows.drain(..rows.len().min(2));
         tables.push(Table { marker: marker.to_owned(), line: number + 1, rows });
     }
@@ -316,7 +316,8 @@ impl World {
         }
     }
 
-    /// Computes an expression of constants. `None`: it has parts that the check does not know.
+    /// Computes an expression of constants. Returns `None` if it has parts that the check does not
+    /// know.
     fn evaluate(&self, path: &str, expression: &Expr) -> Option<Value> {
         let number = |of: &Expr| match self.evaluate(path, of)? {
             Value::Number(number) => Some(number),
@@ -331,7 +332,7 @@ impl World {
             },
             Expr::Paren(inner) => self.evaluate(path, &inner.expr),
             Expr::Unary(inner) => self.evaluate(path, &inner.expr).filter(|value| {
-                // A byte string is dereferenced. No other operator is known.
+                // The check knows one unary operator: `*` in front of a byte string.
                 matches!((inner.op, value), (syn::UnOp::Deref(_), Value::Text(_)))
             }),
             Expr::Cast(inner) => self.evaluate(path, &inner.expr),
@@ -350,7 +351,8 @@ impl World {
                     _ => return None,
                 }))
             }
-            // `if cfg!(slipring_loom) { .. } else { .. }`: models are no programs.
+            // Of `if cfg!(slipring_loom) { .. } else { .. }` the second branch counts: only models
+            // have the first.
             Expr::If(choice) => match (&*choice.cond, &choice.else_branch) {
                 (Expr::Macro(cond), Some((_, other)))
                     if cond.mac.tokens.to_string() == "slipring_loom" =>
@@ -517,7 +519,7 @@ mod tests {
         for (line, _) in tables(&page.text).into_iter().flat_map(|table| table.rows) {
             let row = page.text.lines().nth(line - 1).unwrap();
             assert_ne!(errors(line, "| | |"), 0, "line {line} can be left out: {row}");
-            // The last number of the cell that the check compares.
+            // Changes the last digit of the first cell that has one, which the check must notice.
             let cell = row.split('|').find(|cell| cell.contains(digit)).unwrap_or("");
             if let Some(at) = cell.rfind(digit) {
                 let other = if cell[at..].starts_with('7') { "8" } else { "7" };
