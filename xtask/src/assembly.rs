@@ -1,7 +1,8 @@
 //! The machine code of a publication and of a release at a quiet wait queue.
 //!
-//! The order of such a call's store and load rests on a compiler fence, which no model sees. The
-//! check is hand-made because it reads a few mnemonics of one function.
+//! In a publication and in a release, the order of the store and the load behind it rests on a
+//! compiler fence, which no model sees. The check is hand-made because it reads a few mnemonics of
+//! one function.
 
 use std::{
     fs, io,
@@ -201,7 +202,7 @@ mod tests {
                 wrong
             };
             assert!(with(&|lines| lines.insert(2, "lock\torl\t$0, (%rsp)")).contains("waits"));
-            // The handle's own fields are no progress.
+            // A store to one of the handle's own fields is no progress.
             let own = usize::from(!release);
             assert!(with(&|lines| lines.swap(own + 1, own + 2)).contains("behind the fence"));
             assert!(with(&|lines| lines.swap(own + 2, own + 3)).contains("look at the queue"));

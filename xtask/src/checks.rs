@@ -60,7 +60,8 @@ pub fn doc(step: &mut Step) -> Result<(), Trouble> {
 
 /// Runs the unit, integration, documentation and compile-fail tests.
 pub fn tests(step: &mut Step) -> Result<(), Trouble> {
-    // Most tests wait for other threads, processes or servers most of their time.
+    // Most tests spend their time waiting for other threads, processes or servers, so more tests
+    // run at once than there are cores.
     let call = Call::cargo("test --workspace --no-fail-fast --all-features")
         .env("RUST_TEST_THREADS", (2 * cores()).to_string());
     step.run(&call)?;
@@ -78,7 +79,8 @@ pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
         let call = |command| call(command).target_dir(&target);
         step.run(&call("clippy --all-targets").args(["--", "-D", "warnings"]))?;
         step.run(&call("test"))?;
-        // A quiet build makes no visible progress, so nothing is left to build for `run`.
+        // A quiet build shows no progress, so the build comes first and leaves nothing to build for
+        // `run`.
         step.run(&call("build"))?;
         let run = call("run --quiet").args(["--", "--smoke"]);
         step.run(&run.env("SLIPRING_PROGRESS", "1"))?;

@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::{deep, mutants, steps::Policy};
 
-/// The help on the limit on hangs.
+/// Help text about the limit on hangs.
 const HANGS: &str = "\
 A check has no limit on its total time. It is ended if it makes no progress for ten minutes: no test
 ends, or no line is printed. Its report names the tests that were running. SLIPRING_TEST_LIMIT states
@@ -144,7 +144,7 @@ pub struct House {
 /// The arguments of a random choice.
 #[derive(Debug, Args)]
 pub struct Draw {
-    /// The seed; the same one draws the same from the same files.
+    /// The seed; with equal files, equal seeds draw the same text.
     #[arg(long, value_name = "N")]
     pub seed: u64,
     /// The number that is drawn.
@@ -199,7 +199,8 @@ impl Cli {
     pub fn read(args: &[OsString]) -> clap::error::Result<Self> {
         let mut cli = Self::try_parse_from(args)?;
         if let Some(Command::Peers { args: passed }) = &mut cli.command {
-            // clap drops a `--` and takes the flags of this program.
+            // clap would drop a `--` and take flags that this program has, too, so the arguments
+            // come from `args`.
             let peers = args.iter().position(|arg| arg == "peers");
             *passed = args[peers.map_or(args.len(), |at| at + 1)..].to_vec();
         }
@@ -211,7 +212,7 @@ impl Cli {
         Self::command().render_help().to_string()
     }
 
-    /// A missing tool fails a check by name and `--deep`; the everyday run only warns.
+    /// A missing tool fails `--deep` and a check that was named; the everyday run only warns.
     pub fn policy(&self) -> Policy {
         let everyday = matches!(&self.command, Some(Command::Test(test)) if !test.deep);
         Policy { allow_missing: self.allow_missing || everyday, fail_fast: self.fail_fast }

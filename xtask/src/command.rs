@@ -30,7 +30,7 @@ const CLEARED: [&str; 8] = [
     "CARGO_ENCODED_RUSTFLAGS",
     "RUSTDOCFLAGS",
     "MIRIFLAGS",
-    // Every model states its own bounds.
+    // Every model states its own bounds, so the caller's are cleared.
     "LOOM_MAX_PREEMPTIONS",
     "LOOM_MAX_BRANCHES",
     "LOOM_MAX_PERMUTATIONS",
@@ -103,7 +103,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The failures that a program's output tells of, for a summary far below: the names of tests, the
+/// The failures that a program's output reports, for a summary far below: the names of tests, the
 /// first words of their panics, the tests that hung, and the programs that failed.
 #[derive(Debug, Default)]
 struct Blame {
@@ -207,7 +207,7 @@ impl Call {
             Running::start(command).map_err(|error| format!("cannot start `{self}`: {error}"))?;
         let (mut progress, mut blame) = (Progress::new(limit), Blame::default());
         let followed = running.follow(&mut progress, |line| {
-            // The checks go on when standard output is closed.
+            // The checks continue when standard output is closed.
             let _ = stdout().write_all(line.as_bytes()).and_then(|()| stdout().flush());
             tally.read(line);
             blame.read(line);
@@ -387,7 +387,8 @@ fn family_of(ancestor: u32) -> Vec<u32> {
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
-        // "id (name) state parent ...": the name may contain spaces and brackets.
+        // The file has "id (name) state parent ...", where the name may contain spaces and
+        // brackets.
         let about = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         let parent = about
             .rsplit_once(')')

@@ -17,7 +17,7 @@ pub const SOURCE: &str = "crates/slipring/src";
 pub const PROTOCOL: &str = "crates/slipring/src/PROTOCOL.md";
 /// The page that describes segments to other languages.
 pub const SEGMENT: &str = "crates/slipring-shm/SEGMENT.md";
-/// The tables of that page which the check compares with the code.
+/// The tables of [`SEGMENT`] that the check compares with the code.
 pub const SEGMENT_TABLES: [&str; 21] = [
     "layout: crates/slipring-shm/src/layout/head.rs Header",
     "layout: crates/slipring-shm/src/layout/head.rs StageRecord",
@@ -53,7 +53,7 @@ pub const WAITING_TESTS: [&str; 5] = [
 pub const COMPILING_TESTS: &str = "crates/slipring/tests/must_fail.rs";
 /// The name of the module that chooses between the processor's and the model checker's atomics.
 const ATOMICS: &str = "sync";
-/// The name of the modules whose inner modules are the operations of one edge each.
+/// The name of the modules of edges; each inner module holds the operations of one edge.
 pub const EDGES: &str = "edge";
 /// The files of the wait queue, relative to [`SOURCE`]. No model sees their compiler fences.
 const WAIT_QUEUE: [&str; 3] = ["wait/queue.rs", "wait/shared_queue.rs", "base/edge/announced.rs"];

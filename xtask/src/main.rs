@@ -1,7 +1,7 @@
 //! The project's own checks: `cargo xtask test` before every commit, `cargo xtask test --deep`
 //! before a release.
 //!
-//! The checks go on when standard output is closed or full (`| head`); the exit code tells their
+//! The checks continue when standard output is closed or full (`| head`); the exit code tells their
 //! outcome.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -121,7 +121,7 @@ fn print_house(root: &Path, krate: Option<&str>) -> ExitCode {
     print(text, root)
 }
 
-/// Prints what was read from the checkout at `root`.
+/// Prints `text`, which was read from the checkout at `root`, or the error.
 fn print(text: io::Result<String>, root: &Path) -> ExitCode {
     match text {
         Ok(text) => {

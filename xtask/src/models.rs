@@ -80,7 +80,7 @@ fn list(program: &Path, filters: &[OsString]) -> Result<Vec<String>, String> {
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Runs a test and prints its result; the output of a failed test, too. A slow test is named while
+/// Runs a test and prints its result, and the output of a failed test. A slow test is named while
 /// it runs, because the limit on hangs judges a check by what it prints.
 fn one(program: &Path, name: &str) -> Tally {
     let began = Instant::now();
@@ -150,7 +150,8 @@ esac
         let folder = std::env::temp_dir().join(format!("slipring-xtask-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let program = folder.join("harness");
-        // Another thread's child could hold a file open that this process writes.
+        // A shell writes the file: if this process did, another thread's child could still hold it
+        // open when it is started.
         let write = "printf %s \"$1\" > \"$2\" && chmod +x \"$2\"";
         let mut shell = Command::new("sh");
         let written = shell.args(["-c", write, "sh", HARNESS]).arg(&program).status();

@@ -130,7 +130,7 @@ impl Index {
         found
     }
 
-    /// Returns the names there are, by kind.
+    /// Returns all names that can be tested, by kind.
     fn names(&self) -> String {
         let mut kinds: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
         for file in &self.files {

@@ -1,4 +1,4 @@
-//! The judgement whether a running check hangs, from its output and the time that passes.
+//! Judges whether a running check hangs, from its output and the time that passes.
 //!
 //! The limit is on the time without progress, never on the total: a check that takes seven times as
 //! long on a busy machine still makes progress. While tests run, only the end of a test is
@@ -25,7 +25,8 @@ pub fn slow(test: &str) -> String {
     format!("test {test}{SLOW}60 seconds")
 }
 
-/// Returns the line about a model of which `line` reports the executions; `None` for other lines.
+/// Returns a line that names the model `test` and the executions that `line` reports; `None` if
+/// `line` reports none.
 pub fn goes_on(test: &str, line: &str) -> Option<String> {
     // The harness may have begun the same line with the test's name.
     let count = line.trim_end().strip_suffix(EXECUTIONS)?.rsplit(' ').next()?;

@@ -103,8 +103,8 @@ fn stated() -> Duration {
     seconds.map_or(Duration::ZERO, Duration::from_secs)
 }
 
-/// Returns the limit on a call's time without progress, where the watchdog of a test ends it after
-/// `test`. The watchdog must come first, because it knows the name of the test.
+/// Returns the limit on a call's time without progress. A watchdog ends a test after `test`, and
+/// must come first, because it knows the test's name.
 fn limit(test: Duration) -> Duration {
     if test < LIMIT { LIMIT } else { test + LIMIT }
 }

@@ -1,4 +1,4 @@
-//! The checks against closed pipes, full disks and odd arguments.
+//! Tests the checks with closed pipes, full disks and odd arguments.
 #![cfg(target_os = "linux")]
 
 use std::ffi::OsStr;

@@ -28,7 +28,7 @@ pub struct Arrows {
     pub names: BTreeMap<(usize, usize), BTreeSet<String>>,
     /// The uses between modules.
     pub uses: BTreeSet<Use>,
-    /// The files with inherent methods of a type of another file, by the type's file and name.
+    /// For each type, by its file and name: the files that hold its inherent methods.
     pub homes: BTreeMap<(usize, String), BTreeSet<usize>>,
 }
 
@@ -98,7 +98,8 @@ impl Arrows {
         }
     }
 
-    /// Returns the number of types whose inherent methods lie in several files, or in another file.
+    /// Returns the types whose inherent methods lie in several files, or in a file other than the
+    /// type's, each with these files.
     pub fn scattered(&self) -> impl Iterator<Item = (&(usize, String), &BTreeSet<usize>)> {
         self.homes.iter().filter(|((home, _), files)| files.iter().any(|file| file != home))
     }
@@ -117,8 +118,8 @@ struct Paths {
 }
 
 impl Paths {
-    /// Adds the paths in the brackets of a macro. `is_definition`: only `$crate` paths count, since
-    /// the others resolve at the call.
+    /// Adds the paths in the brackets of a macro. In a macro's definition (`is_definition`), only
+    /// `$crate` paths count, because the others resolve at the call.
     fn tokens(&mut self, tokens: TokenStream, is_definition: bool) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let punct = |at: usize, character| matches!(tokens.get(at), Some(TokenTree::Punct(p)) if p.as_char() == character);
@@ -191,7 +192,7 @@ impl<'ast> Visit<'ast> for Paths {
 
     fn visit_macro(&mut self, mac: &'ast syn::Macro) {
         self.macros.insert(segments(&mac.path));
-        // A wrong half of a twin is a part of a model.
+        // Only the right half of a twin counts: the wrong half belongs to a model.
         if source::is_named(&mac.path, "twin") {
             for right in source::arguments(mac) {
                 self.visit_expr(&right);

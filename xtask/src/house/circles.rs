@@ -46,7 +46,7 @@ pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
     state.found
 }
 
-/// Returns the groups of several nodes.
+/// Returns the circles: the groups that have more than one node.
 pub fn circles(graph: &Graph) -> Vec<Vec<usize>> {
     groups(graph).into_iter().filter(|group| group.len() > 1).collect()
 }

@@ -34,7 +34,7 @@ const QUESTIONS: [&str; 9] = [
 ];
 /// The keywords before the name of a definition.
 const DEFINING: [&str; 7] = ["const", "fn", "mod", "static", "struct", "type", "let"];
-/// The file of the library whose functions may be forwards to its parts.
+/// The library's file whose one-line forwards to its parts are counted.
 const FORWARDING: &str = "ring/control.rs";
 
 /// Returns the numbers of `crates` as text.
@@ -96,9 +96,9 @@ fn library_text(library: &Crate) -> String {
     text
 }
 
-/// Returns, for each word of [`QUESTIONS`], the lines of the library's product code that ask it,
-/// and the uses. Imports, definitions and comments do not count, nor do fields where they are
-/// declared or filled.
+/// Returns, for each word of [`QUESTIONS`], the number of lines in the library's product code that
+/// use it, and the number of uses. Imports, definitions and comments do not count, nor do fields
+/// where they are declared or filled.
 fn questions(library: &Crate) -> Vec<(&'static str, (usize, usize))> {
     let mut uses = BTreeMap::<&str, Vec<(usize, usize)>>::new();
     for (file, source) in library.house.sources.iter().enumerate() {
@@ -136,7 +136,7 @@ fn asked(tokens: TokenStream, found: &mut Vec<(&'static str, usize)>) {
                     && matches!(&tokens[at - 1], TokenTree::Ident(before)
                         if DEFINING.iter().any(|keyword| before == keyword));
                 let is_field = punct(at + 1, ':') && !punct(at + 2, ':');
-                // A path goes through a module of this name.
+                // In a path such as `peers::name`, the word names a module.
                 let is_module = punct(at + 1, ':') && punct(at + 2, ':');
                 let asks = QUESTIONS.into_iter().find(|question| word == question);
                 if let Some(asks) = asks.filter(|_| !is_defined && !is_field && !is_module) {

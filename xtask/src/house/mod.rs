@@ -1,7 +1,8 @@
 //! The modules of a crate and the names that travel between its files.
 //!
 //! No library resolves names without a compiler, so this is hand-made. It follows `mod`, `use` and
-//! re-exports. It leaves methods alone, because only types tell whose they are.
+//! re-exports. It leaves methods alone, because only a method's type would say where the method is
+//! defined.
 
 pub mod arrows;
 pub mod circles;
@@ -68,7 +69,7 @@ pub struct Module {
     pub imports: Vec<(Import, Reach)>,
 }
 
-/// The readers of a name beyond its module.
+/// Code beyond a name's module that may use the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// None.
@@ -215,7 +216,7 @@ impl House {
             let step = |target| match target {
                 Target::Module(module) if segment == "super" => self.parent(module),
                 Target::Module(module) => self.lookup(module, segment, seen),
-                // A variant or an associated item.
+                // The segment names a variant or an associated item, and the item around it counts.
                 item @ Target::Item(..) => BTreeSet::from([item]),
             };
             targets = targets.into_iter().flat_map(step).collect();

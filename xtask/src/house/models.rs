@@ -26,7 +26,8 @@ pub fn check(krate: &Crate, found: &mut Findings) {
     for source in &house.sources {
         let items = source.syntax.items.iter();
         tests.extend(items.filter(|item| is_tests(item)).filter_map(|item| match item {
-            // An inline module under the checker's condition is the other half of a choice.
+            // An inline module under the checker's condition is no test module: it is one half of a
+            // choice between checker and processor.
             Item::Mod(module) if module.content.is_none() => {
                 Some(module.ident.to_string()).filter(|name| !HOOKS.contains(&&name[..]))
             }
@@ -59,8 +60,8 @@ fn is_tests(item: &Item) -> bool {
     matches!(item, Item::Mod(module) if source::is_gated(&module.attrs, MODELS))
 }
 
-/// Calls `each` with the place and the text of each name that `::` follows, and whether it begins
-/// its path.
+/// Calls `each` with the place and the text of each name that `::` follows, and whether the name
+/// begins its path.
 fn paths(tokens: TokenStream, each: &mut impl FnMut(usize, &str, bool)) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let colons = |at: usize| {

@@ -150,7 +150,7 @@ pub fn check(krate: &Crate, found: &mut Findings) {
         found.breach(folder, "circle", circle);
     }
     let rooms = Rooms::of(house, &graph);
-    // A circle of rooms that are files is a circle of files.
+    // A circle of rooms that are single files is a circle of files, which is reported above.
     let has_folder = |group: &Vec<usize>| group.iter().any(|&room| rooms.files[room] > 1);
     for group in circles::circles(&rooms.graph).into_iter().filter(has_folder) {
         let circle = circles::shortest(&rooms.graph, &group);

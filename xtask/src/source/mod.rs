@@ -141,7 +141,7 @@ impl Bodies {
             None => name.to_string(),
             Some(owner) => format!("{owner}::{name}"),
         };
-        // The span of the whole block would collect all of its tokens first.
+        // The braces are enough: the span of the whole block would collect all of its tokens first.
         let braces = block.brace_token.span;
         let range = braces.open().byte_range().start..braces.close().byte_range().end;
         self.found.push(Body { name, range });
