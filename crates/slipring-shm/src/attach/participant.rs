@@ -153,7 +153,7 @@ impl Applicant<'_> {
         // 1. Keep other threads from forking until the end (I2).
         let guard =
             ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
-        // 2. Open a description of its own, lock byte 0, and check the name.
+        // 2. Open a new description of the file, lock byte 0, and check the name.
         let own = file.reopen(path, Rights::Write)?;
         step!("opened");
         let fd = own.as_fd();

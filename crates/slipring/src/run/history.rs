@@ -2,6 +2,7 @@
 //!
 //! # Which entry comes next
 //!
+//! A thread takes its next entry by the first of these rules that fits:
 //! 1. The entry of the last turn, if that turn left events because its batch was long, up to
 //!    [`STAYS`] turns in a row. The handler's code and state are in the nearest caches.
 //! 2. The entries that this thread ran last. The states of their handlers are in the cache of the
