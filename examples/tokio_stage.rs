@@ -53,7 +53,7 @@ fn sample(seq: u64) -> i64 {
     (seq * seq % 1009) as i64
 }
 
-/// Sends bursts. After each it waits until the alarm has detected the silence.
+/// Sends bursts. After each burst, the sensor waits until the alarm has detected the silence.
 async fn sensor(mut tx: Producer<i64>, bursts: u64, silent: Arc<Notify>) -> Result<u64> {
     let mut sent = 0;
     for _ in 0..bursts {

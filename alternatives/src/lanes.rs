@@ -41,7 +41,7 @@ pub struct Lanes<E> {
 /// consumer yields its core.
 ///
 /// # Errors
-/// The errors of [`Graph::build`].
+/// Returns the errors of [`Graph::build`].
 pub fn lanes<E: Send + Sync + 'static>(
     producers: usize,
     capacity: usize,

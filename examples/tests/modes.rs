@@ -45,7 +45,8 @@ fn the_executor_writes_the_same_as_the_sequential_mode() {
 #[test]
 fn the_ring_writes_the_same_as_the_sequential_mode() {
     let (input, expected) = month();
-    // Spinning threads are slow where threads outnumber cores, so they get two days only.
+    // Spinning threads are slow where threads outnumber cores, so strategies that spin get only two
+    // days of rows.
     let days = Input::from_text(slice(&["2013-09-12", "2013-09-13"])).unwrap();
     let expected_days = written(Mode::Sequential, &days, &job(1));
     for wait in Wait::all() {

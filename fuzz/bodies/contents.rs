@@ -65,7 +65,7 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().map(|&byte| u64::from(byte)).sum()
 }
 
-/// Calls a handle that is lent blocks.
+/// Makes call number `$call` of a handle that is lent blocks.
 macro_rules! read {
     ($hand:expr, $call:expr, $count:expr) => {{
         let (hand, count) = ($hand, $count);
@@ -91,7 +91,7 @@ macro_rules! read {
     }};
 }
 
-/// Calls a handle that may change blocks.
+/// Makes call number `$call` of a handle that may change blocks.
 macro_rules! change {
     ($hand:expr, $call:expr, $count:expr) => {{
         let hand = $hand;
@@ -107,7 +107,7 @@ macro_rules! change {
     }};
 }
 
-/// Calls a raw handle that is lent blocks.
+/// Makes call number `$call` of a raw handle that is lent blocks.
 macro_rules! read_raw {
     ($hand:expr, $call:expr, $count:expr, $size:expr) => {{
         let hand = $hand;
@@ -129,7 +129,7 @@ macro_rules! read_raw {
     }};
 }
 
-/// Calls a producer of blocks.
+/// Makes call number `$call` of a producer of blocks.
 macro_rules! publish {
     ($tx:expr, $call:expr, $count:expr) => {{
         let (tx, count) = ($tx, $count);
@@ -149,7 +149,7 @@ macro_rules! publish {
     }};
 }
 
-/// Calls a raw producer of blocks.
+/// Makes call number `$call` of a raw producer of blocks.
 macro_rules! publish_raw {
     ($tx:expr, $call:expr, $count:expr, $size:expr) => {{
         let tx = $tx;
@@ -170,7 +170,7 @@ macro_rules! publish_raw {
     }};
 }
 
-/// Calls a producer of messages.
+/// Makes call number `$call` of a producer of messages.
 macro_rules! send {
     ($tx:expr, $call:expr, $count:expr) => {{
         let (tx, bytes) = ($tx, [7; 20 * 40]);
@@ -183,7 +183,7 @@ macro_rules! send {
     }};
 }
 
-/// Calls a handle that is lent messages.
+/// Makes call number `$call` of a handle that is lent messages.
 macro_rules! receive {
     ($hand:expr, $call:expr) => {{
         let hand = $hand;

@@ -118,7 +118,7 @@ impl World {
     }
 }
 
-/// Calls a handle of a stage.
+/// Makes call number `$call` of a handle of a stage.
 macro_rules! read {
     ($hand:expr, $call:expr, $count:expr) => {{
         let (hand, mut events) = ($hand, [0; 20]);
@@ -133,7 +133,7 @@ macro_rules! read {
     }};
 }
 
-/// Calls a handle of a stage that writes.
+/// Makes call number `$call` of a handle of a stage that writes.
 macro_rules! change {
     ($hand:expr, $call:expr, $count:expr, $capacity:expr) => {{
         let hand = $hand;
@@ -149,7 +149,7 @@ macro_rules! change {
     }};
 }
 
-/// Calls a producer.
+/// Makes call number `$call` of a producer.
 macro_rules! publish {
     ($tx:expr, $call:expr, $count:expr) => {{
         let (tx, events) = ($tx, [7; 20]);

@@ -205,8 +205,8 @@ impl World {
         World::with(declaration, wait, &needs, (slots, Area::new(0, 8, 8), (0, 0)))
     }
 
-    /// Makes a world with these slots and blocks, which lie `strides` bytes apart. If no area has
-    /// blocks of its own, the events lie behind the first stamp.
+    /// Makes a world with these slots and blocks, which lie `strides` bytes apart. If the blocks
+    /// have no area of their own, the events lie behind the first stamp.
     fn with(
         declaration: Declaration,
         wait: Wait,
@@ -309,7 +309,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_micros(20)
 }
 
-/// Calls a handle of a stage.
+/// Makes call number `$call` of a handle of a stage.
 macro_rules! call {
     ($hand:expr, $call:expr, $count:expr) => {{
         let (hand, count) = ($hand, $count);

@@ -105,7 +105,7 @@ fn changed(input: &mut Input<'_>) -> (Vec<u8>, u64) {
 /// Uses the handles of a segment whose words are damaged.
 ///
 /// # Safety
-/// No other process changes the file.
+/// The caller promises that no other process changes the file.
 unsafe fn attach(segment: &Segment<u64>) {
     // SAFETY: the caller promises that no other process changes the file. The test damages words on
     // purpose.

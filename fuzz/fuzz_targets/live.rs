@@ -1,4 +1,4 @@
-//! `cargo +nightly fuzz run live`; the target's work is in `bodies/live.rs`.
+//! `cargo +nightly fuzz run live` runs this target, whose work is in `bodies/live.rs`.
 #![no_main]
 
 #[path = "../bodies/live.rs"]

@@ -1,4 +1,4 @@
-//! `cargo +nightly fuzz run open`; the target's work is in `bodies/open.rs`.
+//! `cargo +nightly fuzz run open` runs this target, whose work is in `bodies/open.rs`.
 #![no_main]
 
 #[path = "../bodies/open.rs"]

@@ -46,7 +46,8 @@ impl Columns {
     ///
     /// # Errors
     ///
-    /// A needed column is missing, or there twice. The error lists the names that are there.
+    /// Fails if a needed column is missing, or is there twice. The error lists the names that are
+    /// there.
     pub fn from_names<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Result<Self> {
         let all: Vec<Column> = names.clone().map(Self::column).collect();
         let place = |column: Column, name: &str| -> Result<usize> {

@@ -19,7 +19,7 @@ const SEARCHED: usize = 4096;
 ///
 /// # Errors
 ///
-/// The file cannot be read, or its gzip data is damaged. The error names the file.
+/// Fails if the file cannot be read, or if its gzip data is damaged. The error names the file.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     let name = escape::path(path);
     let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
@@ -29,8 +29,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Unpacks gzip data. As for `gzip`, data may consist of several members, and zeros may follow, as
-/// tapes and block devices leave them.
+/// Unpacks gzip data. As in `gzip`, the data may consist of several members, and zeros may stand
+/// behind them, which tapes and block devices leave.
 fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
     let (mut unpacked, mut rest) = (Vec::new(), packed);
     while rest.starts_with(&GZIP) {

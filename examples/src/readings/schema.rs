@@ -57,9 +57,9 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// - The text has no needed column and belongs to a file of another kind, which the error
-    ///   names.
-    /// - A needed column is missing or there twice.
+    /// - Fails if the text has no needed column and belongs to a file of another kind, which the
+    ///   error names.
+    /// - Fails if a needed column is missing, or is there twice.
     ///
     /// If there are several delimiters to choose from, the error is for the delimiter with which
     /// the header has the most needed columns, and among equals for the one with the most columns.

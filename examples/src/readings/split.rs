@@ -151,7 +151,7 @@ impl<'a> Records<'a> {
     ///
     /// # Errors
     ///
-    /// The text has more than 20 rows with a quote that is never closed.
+    /// Fails if the text has more than 20 rows with a quote that is never closed.
     pub fn next_record(&mut self) -> Result<Option<Range>> {
         loop {
             self.skip_line_ends();
