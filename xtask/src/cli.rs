@@ -60,7 +60,7 @@ pub enum Command {
         /// Part of the names of the models to run; all of them by default.
         filter: Option<String>,
     },
-    /// Run each test of a harness in a process of its own; `loom` does so.
+    /// Run each test of a harness in a process of its own, as `loom` does.
     #[command(hide = true)]
     Each {
         /// The harness.

@@ -1,8 +1,8 @@
-//! Running other programs. Each call is printed in the syntax of a shell, and its test results are
+//! Runs other programs. Each call is printed in the syntax of a shell, and its test results are
 //! counted.
 //!
-//! This is hand-made: a limit on hangs must end the whole family of a program, which std does not
-//! do.
+//! Programs are run by hand-made code, because a limit on hangs must end the whole family of a
+//! program, which std does not do.
 
 use std::{
     env,

@@ -78,7 +78,7 @@ impl Progress {
         }
     }
 
-    /// Takes the news from `line`, and returns whether it is progress.
+    /// Notes what `line` reports, and returns whether that is progress.
     fn is_progress(&mut self, line: &str) -> bool {
         let starts =
             line.starts_with("Doc-tests ") || (line.starts_with("Running ") && line.ends_with(')'));

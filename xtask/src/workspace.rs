@@ -1,7 +1,7 @@
 //! The workspace's root, its files, and a few facts from its manifests.
 //!
-//! This is hand-made: `cargo metadata` would build an index of all dependencies for six lines of
-//! manifests.
+//! The manifests are read by hand: `cargo metadata` would build an index of all dependencies for
+//! six of their lines.
 
 use std::{
     env, fs, io,

@@ -1,4 +1,4 @@
-//! Finding two statements whose order an edge may rest on.
+//! Finds pairs of statements whose order an edge may rest on.
 //!
 //! The two statements of a pair stand in one block. Each of them *touches* shared state: it
 //! accesses an atomic, fences, calls an operation of a module of edges, or calls a function that
@@ -28,7 +28,7 @@ const ACCESSES: [&str; 6] =
     ["load", "store", "swap", "compare_exchange", "compare_exchange_weak", "fetch_update"];
 /// The orderings that an access beyond a relaxed one has.
 const ORDERINGS: [&str; 3] = ["Acquire", "Release", "AcqRel"];
-/// The functions that order without a label of their own.
+/// Functions that order memory accesses without a label.
 const FENCES: [&str; 4] = ["fence", "compiler_fence", "bar_all", "membarrier"];
 /// Names that labelled functions share with other functions; calls by these names do not count.
 const COMMON_NAMES: [&str; 7] = ["new", "drop", "next", "get", "poll", "len", "sleep"];

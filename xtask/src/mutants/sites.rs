@@ -1,4 +1,4 @@
-//! Finding the places whose ordering can be weakened, and weakening one.
+//! Finds the places whose ordering can be weakened, and weakens one.
 //!
 //! A mutant weakens an ordering, drops a fence or the barrier, or moves a statement behind the next
 //! one that touches shared state ([`order`]).

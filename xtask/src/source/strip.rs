@@ -1,4 +1,4 @@
-//! Removing the code that only some configurations compile.
+//! Removes the code that only some configurations compile.
 
 use syn::{
     Attribute, Expr, ImplItem, Item, Meta, Stmt, Token, TraitItem,
