@@ -1,13 +1,13 @@
 //! Compares slipring with other queues and rings, and with hand-made limits that protect nothing,
-//! on the same work. Rings and queues of Java and C++ join where the tools for them are installed.
-//! Figures between processes start this program again, once for each role.
+//! on the same work. Rings and queues in Java and C++ take part if their tools are installed. A
+//! figure between processes starts this program again, once for each role.
 //!
 //! A repetition runs the contenders of a figure one after another, in rotating order. Each
 //! contender checks the order and sum of its events before its time counts. Tables show medians;
 //! `--json` saves all values, and `--picture` draws the tables whose columns are numbers. Only
 //! ratios within one run mean anything.
 
-// Both macros panic where the stream refuses a write.
+// The print macros panic if the stream refuses a write, so these lints forbid them.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod contenders;
@@ -57,7 +57,7 @@ struct Args {
     /// Number of repetitions [default: 9; 1 with --smoke, 30 with --full]
     #[arg(long, value_name = "N")]
     reps: Option<usize>,
-    /// Write every value to FILE, one JSON line a series
+    /// Write every value to FILE, with one JSON line for each series
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw the tables whose columns are numbers, such as `scaling`, to FILE, as SVG
@@ -183,7 +183,8 @@ fn drawable(figures: &[Figure]) -> Vec<&str> {
     picture::drawable(figures.iter().map(|figure| (&*figure.table, &*figure.column)))
 }
 
-/// Returns the error of a picture without a panel, with the parts of names that choose tables.
+/// Returns the error for a picture without a panel. It lists parts of names that choose tables
+/// which can be drawn.
 fn nothing_to_draw(drawable: &[&str]) -> String {
     let mut parts: Vec<&str> =
         drawable.iter().filter_map(|table| table.split([':', ',']).next()).collect();
@@ -192,12 +193,12 @@ fn nothing_to_draw(drawable: &[&str]) -> String {
     format!("--picture: no chosen figure has numbers as columns; these have: {}", parts.join(", "))
 }
 
-/// Returns the name of a figure: a column of a table.
+/// Returns the name of a figure, which is one column of a table.
 fn full_name(table: &str, column: &str) -> String {
     format!("{table}, {column}")
 }
 
-/// Returns whether a name contains one of these parts, or there are none.
+/// Returns whether a name contains one of these parts. An empty list of parts matches every name.
 fn matches(name: &str, parts: &[String]) -> bool {
     parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))
 }

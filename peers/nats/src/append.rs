@@ -1,4 +1,4 @@
-//! Appending at full speed: the sink's frames, and its rivals.
+//! Measures how fast events are appended at full speed, by the sink and by its rivals.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use zerocopy::IntoBytes as _;
 use crate::bench::{Bench, BenchResult, Event, TYPE, connect, context, runtime};
 use crate::stream::{self, Form};
 
-/// Events that the producer publishes together.
+/// Number of events that the producer publishes together.
 const BATCH: u64 = 256;
 /// Maximum number of messages between two acknowledgements of fast ingest, and maximum number of
 /// acknowledgements in flight: the greatest settings that the crate's own sweep tries.
@@ -32,7 +32,8 @@ fn through_sink(bench: &mut Bench, events: u64, fill: bool) -> BenchResult<(Stri
         .window(bench.flight.window)
         .max_frame(bench.flight.frame)
         .open(Encoding::<Event>::plain(TYPE.0, TYPE.1))?;
-    // The sink holds the events in flight, so the ring has room for twice as many.
+    // The ring keeps the events in flight until they are acknowledged, so it has room for twice as
+    // many.
     let slots = if fill { events as usize } else { bench.flight.events() * 2 };
     let slots = slots.next_power_of_two();
     let graph = Graph::new(slots, Event::default).first_seq(sink.next_seq());
@@ -82,7 +83,7 @@ pub fn stream_of_frames(bench: &mut Bench) -> BenchResult<String> {
     Ok(through_sink(bench, bench.amounts.replayed, true)?.0)
 }
 
-/// Makes the frames that a sink writes, in memory.
+/// Returns the frames that a sink writes for the events of a run. The frames lie in memory.
 pub fn ready_frames(bench: &mut Bench) -> BenchResult<Vec<Bytes>> {
     let (name, _) = through_sink(bench, bench.amounts.framed, true)?;
     runtime()?.block_on(async {
@@ -98,8 +99,8 @@ pub fn ready_frames(bench: &mut Bench) -> BenchResult<Vec<Bytes>> {
     })
 }
 
-/// Measures a loop that sends ready frames, with the sink's window and conditions, and reads each
-/// acknowledgement. Returns the events per second.
+/// Measures a loop that sends frames made in advance, and reads each acknowledgement. The loop has
+/// the sink's window, and its messages have the sink's conditions. Returns the events per second.
 pub fn ready(bench: &mut Bench, frames: &[Bytes]) -> BenchResult<f64> {
     let (name, events) = (bench.name(), bench.amounts.framed);
     runtime()?.block_on(async {
@@ -206,7 +207,7 @@ pub fn fast_ingest(bench: &mut Bench) -> BenchResult<f64> {
     })
 }
 
-/// Checks a stream, and removes it.
+/// Checks that a stream has the events of a run, and removes the stream.
 pub fn check(bench: &Bench, name: &str, form: Form, events: u64) -> BenchResult<u64> {
     runtime()?.block_on(async {
         let context = context(&connect(&bench.server.url()).await?, 1);

@@ -1,5 +1,5 @@
-//! A server that is away under a paced load: the lost events, the memory that is taken, and the
-//! speed at which the sink catches up.
+//! Measures an outage of the server under a paced load: lost events, memory in use, and the rate at
+//! which the sink catches up.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::stream::Form;
 
 /// Events a second.
 pub const RATE: u64 = 100_000;
-/// Number of events that are published together, each millisecond.
+/// Number of events that the producer publishes together, once a millisecond.
 const BURST: u64 = RATE / 1000;
-/// Time between two looks at the sink.
+/// Time between two checks of the sink's progress.
 const LOOK: Duration = Duration::from_millis(2);
-/// Greatest number of unacknowledged events of a sink that has caught up.
+/// Greatest number of unacknowledged events at which the sink counts as caught up.
 const CAUGHT_UP: u64 = RATE / 20;
 /// Time limit of the whole.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -35,7 +35,7 @@ pub fn measure(bench: &mut Bench) -> BenchResult<Vec<(&'static str, f64)>> {
         .window(bench.flight.window)
         .max_frame(bench.flight.frame)
         .open(Encoding::<Event>::plain(TYPE.0, TYPE.1))?;
-    // Room for one and a half times the events that come while the server is away.
+    // The ring has room for one and a half times the events that come while the server is away.
     let slots = ((away.as_secs_f64() * RATE as f64 * 1.5) as usize).next_power_of_two();
     let graph = Graph::new(slots, Event::default);
     let key = graph.reader("journal");
@@ -83,8 +83,9 @@ pub fn measure(bench: &mut Bench) -> BenchResult<Vec<(&'static str, f64)>> {
     watch(LIMIT, &mut wait(away))?;
     bench.server.restart()?;
     let back = Instant::now();
-    // Messages that were stored before the kill and not acknowledged count when the sink first
-    // inspects the stream, so the second change is the first acknowledgement.
+    // This ends at the first change of the acknowledged position. That is the first
+    // acknowledgement, unless the server had stored messages before the kill and not acknowledged
+    // them: those count once the sink has inspected the stream.
     watch(LIMIT, &mut || acknowledged() > gone)?;
     let (first, at_first, noticed) = (acknowledged(), Instant::now(), back.elapsed());
     let backlog = published.load(Relaxed).saturating_sub(first);

@@ -1,4 +1,4 @@
-//! The server, the amounts, and the events of a run.
+//! The server of a run, its amounts, and its events.
 
 use std::time::Duration;
 
@@ -48,15 +48,15 @@ impl Event {
 /// Amounts of one run.
 #[derive(Clone, Copy)]
 pub struct Amounts {
-    /// Events that go in frames, in one repetition.
+    /// Number of events that one repetition sends in frames.
     pub framed: u64,
-    /// Number of events that go as one message each, in one repetition.
+    /// Number of events that one repetition sends as one message each.
     pub single: u64,
-    /// Events of the stream that is read.
+    /// Number of events in the stream that is read.
     pub replayed: u64,
     /// Time of a paced run.
     pub paced: Duration,
-    /// Time for which the server is away.
+    /// Duration of the server's outage.
     pub away: Duration,
 }
 
@@ -122,15 +122,15 @@ impl Bench {
     }
 }
 
-/// Returns a runtime with a thread for each of two cores: the client of the hand-written loops then
-/// runs beside the loop.
+/// Returns a runtime with two threads, so that the client of a hand-written loop can run beside the
+/// loop on a second core.
 pub fn runtime() -> BenchResult<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     Ok(builder.worker_threads(2).enable_all().build()?)
 }
 
-/// Returns a runtime of the calling thread alone, where a hand-over to another thread would cost
-/// more than it gains.
+/// Returns a runtime that uses only the calling thread, for loops to which another thread would
+/// cost more than it gains.
 pub fn lone_runtime() -> BenchResult<Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }

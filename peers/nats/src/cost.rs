@@ -13,14 +13,15 @@ use crate::stream::Form;
 
 /// Slots of the ring.
 const RING: usize = 1 << 17;
-/// Number of events that are published one by one between two readings of the clock, and the time
-/// from the start of such a burst to the start of the next, in nanoseconds. A reading takes as long
-/// as several publications.
+/// Size of a burst, in events, and the time between the starts of two bursts, in nanoseconds. The
+/// producer publishes a burst's events one by one and reads the clock only between bursts, because
+/// a reading takes as long as several publications.
 const BURST: (u64, u64) = (10, 10_000);
 
 /// Time of a publication, in nanoseconds.
 pub struct Cost {
-    /// Mean of all bursts but the slowest hundredth, in which the system took the core away.
+    /// Mean without the slowest hundredth of the bursts, because the system took the core away
+    /// during those.
     pub mean: f64,
     pub median: f64,
 }

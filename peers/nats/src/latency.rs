@@ -1,5 +1,5 @@
-//! The time from publication to acknowledgement at a paced rate: through a ring and a sink, and
-//! bare.
+//! The time from publication to acknowledgement at a paced rate, through a ring with a sink and
+//! through async-nats alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -50,7 +50,7 @@ pub fn sink(bench: &mut Bench) -> BenchResult<Latency> {
             .open(Encoding::<Event>::plain(TYPE.0, TYPE.1))?;
     let graph = Graph::new(RING, Event::default);
     let journal = graph.reader("journal");
-    // The stage parks at once, like the task that waits for a bare acknowledgement.
+    // The stage parks at once, as the task does that waits for async-nats's acknowledgement.
     let behind = graph.reader("acknowledged").after(&journal).wait(Wait::Blocking);
     let ring = graph.build()?;
     let (mut tx, journal, mut behind) =

@@ -7,7 +7,7 @@
 //! of its own, which is read back and checked before its value counts. Only ratios within one run
 //! mean anything.
 
-// Both macros panic where the stream refuses a write.
+// The print macros panic if the stream refuses a write, so these lints forbid them.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod append;
@@ -52,7 +52,7 @@ struct Args {
     /// Greatest length of a frame, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 511 * 1024)]
     max_frame: usize,
-    /// Write every value to FILE, one JSON line a series
+    /// Write every value to FILE, with one JSON line for each series
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -134,7 +134,7 @@ fn run(args: &Args) -> BenchResult<()> {
 /// A contender's name, and its measurement.
 type Contender<'c, T> = (&'static str, &'c dyn Fn(&mut Bench) -> BenchResult<T>);
 
-/// Runs the questions and contenders that the arguments choose.
+/// Measures the questions and contenders that the arguments choose.
 struct Measurement<'m> {
     args: &'m Args,
     bench: &'m mut Bench,

@@ -4,7 +4,7 @@ use serde::Serialize;
 use slipring_support::numbers::significant;
 use slipring_support::tables::markdown;
 
-/// The values of one contender, one a repetition, in the order of measurement.
+/// The values of one contender, one for each repetition, in the order of measurement.
 #[derive(Serialize)]
 struct Series {
     question: &'static str,
@@ -22,7 +22,7 @@ pub struct Target {
     pub bound: Bound,
 }
 
-/// The ratios that meet a target.
+/// Range of the ratios that meet a target.
 #[derive(Clone, Copy)]
 pub enum Bound {
     AtLeast(f64),
@@ -72,8 +72,8 @@ impl Record {
         self.series.iter().find(is_it).map(|series| series.values.as_slice())
     }
 
-    /// Compares the values of each repetition, because a slow phase of the machine hits all of
-    /// them.
+    /// Compares values of the same repetition, because a slow phase of the machine hits all
+    /// contenders of a repetition.
     fn ratios(&self, targets: &[Target]) -> Vec<Ratio> {
         let ratio = |target: &Target| {
             let ours = self.values(target.question, target.ours, target.metric)?;
@@ -110,7 +110,7 @@ impl Record {
         format!("{values}\n\n{}\n", markdown(&header, &rows, width))
     }
 
-    /// Renders one JSON line a series, and one a target.
+    /// Renders one JSON line for each series and each target.
     pub fn json(&self, targets: &[Target]) -> serde_json::Result<String> {
         let mut lines = String::new();
         for series in &self.series {

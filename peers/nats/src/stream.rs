@@ -9,8 +9,8 @@ use zerocopy::FromBytes as _;
 
 use crate::bench::{BenchResult, EVENT, Event, HEADER};
 
-/// Numbers of messages and of bytes in a reader's request: the fastest of 1 to 32 MiB for a reader
-/// that ignores the content.
+/// Greatest number of messages, and of bytes, that a reader requests at once. Of the sizes from 1
+/// to 32 MiB, this one is the fastest for a reader that ignores the content.
 const PULL: (usize, usize) = (1024, 16 << 20);
 
 /// Creates a stream with the settings that a sink gives its own. Fast-ingest batches are allowed.
@@ -86,7 +86,7 @@ pub async fn check(context: &Context, name: &str, form: Form, events: u64) -> Be
     Ok(messages)
 }
 
-/// Checks a frame whose first event is expected at `next`, by the documented layout. Returns the
+/// Checks a frame by the documented layout. Its first event must have position `next`. Returns the
 /// position behind its last event.
 fn frame(bytes: &[u8], next: u64) -> BenchResult<u64> {
     let at = |place: usize| bytes.get(place..place + 8).and_then(|b| b.try_into().ok());
@@ -103,7 +103,8 @@ fn frame(bytes: &[u8], next: u64) -> BenchResult<u64> {
     }
 }
 
-/// Checks events from position `next` on. Returns the position behind the last one.
+/// Checks that the bytes are the events from position `next` on. Returns the position behind the
+/// last event.
 fn events(mut bytes: &[u8], mut next: u64) -> BenchResult<u64> {
     while !bytes.is_empty() {
         let (event, rest) = Event::read_from_prefix(bytes)

@@ -1,4 +1,4 @@
-//! Contenders with one producer and one consumer, and the common frame of their measurement.
+//! Contenders with one producer and one consumer, and the code that measures them all alike.
 
 pub mod foreign;
 pub mod one_shot;
@@ -31,11 +31,12 @@ pub struct StreamSpec {
 }
 
 impl StreamSpec {
-    /// Returns the number of events in the lap before the timed events: whole batches.
+    /// Returns the number of events in the untimed lap before the timed events, rounded up to whole
+    /// batches.
     fn warm_up(&self) -> u64 {
         (self.ring as u64).next_multiple_of(self.batch)
     }
-    /// Returns the number of all events, with the untimed lap.
+    /// Returns the number of all events, including the untimed lap.
     pub fn all(&self) -> u64 {
         self.warm_up() + self.events
     }
@@ -71,8 +72,8 @@ pub fn produce(spec: StreamSpec, mut send: impl FnMut(u64, u64)) -> Instant {
     begin
 }
 
-/// Runs a stream between two threads with a core each. Returns the nanoseconds per timed event.
-/// Panics if an event is lost, damaged or out of order.
+/// Runs a stream between two threads that have a core each. Returns the nanoseconds per timed
+/// event. Panics if an event is lost, damaged or out of order.
 #[inline(always)]
 pub fn run_stream<S, C, R>(spec: StreamSpec, Sides { send, close, receive }: Sides<S, C, R>) -> f64
 where
@@ -117,8 +118,8 @@ pub struct Rounds {
     pub each: bool,
 }
 
-/// Runs round trips between two threads with a core each. Returns the nanoseconds of each, or the
-/// mean of all.
+/// Runs round trips between two threads that have a core each. Returns the nanoseconds of each
+/// round trip, or the mean of all.
 ///
 /// `round` sends a number and returns the answer. `echo` runs on the other thread and answers all
 /// rounds.

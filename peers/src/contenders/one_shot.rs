@@ -1,9 +1,10 @@
-//! One value, handed over once. Each hand-over makes a new pair of ends, and drops it.
+//! Contenders that hand over one value once. Each hand-over makes a new pair of ends, and drops it
+//! afterwards.
 //!
-//! A thread that asks makes a pair, and sends the sending end with a number to a second thread,
-//! which sends the number back through that end. The request goes through the same ring of `rtrb`
-//! for all contenders. So a round trip consists of a passage through that ring, a new pair, one
-//! hand-over by it, and its end.
+//! The asking thread makes a pair, and sends its sending end and a number to a second thread. That
+//! thread sends the number back through this end. For all contenders, the request goes through the
+//! same ring of `rtrb`. So a round trip consists of a passage through that ring, the making of a
+//! pair, one hand-over, and the end of the pair.
 //!
 //! Invariants
 //! - I1: the word of a [`Word`] is a box. The sending end stores once and does not use it
@@ -43,7 +44,7 @@ fn spin<O: OneShot>(mut rx: O::Rx) -> u64 {
     }
 }
 
-/// The requests: sending ends with numbers.
+/// The ring of requests. A request is a sending end and the number to send through it.
 type Requests<O> = rtrb::RingBuffer<(<O as OneShot>::Tx, u64)>;
 
 fn ask<O: OneShot>(requests: &mut rtrb::Producer<(O::Tx, u64)>, mut request: (O::Tx, u64)) {
@@ -62,7 +63,8 @@ fn asked<O: OneShot>(requests: &mut rtrb::Consumer<(O::Tx, u64)>) -> (O::Tx, u64
     }
 }
 
-/// Measures round trips. The asking thread spins, or waits as the contender does it.
+/// Measures round trips. The asking thread spins with `SPINS`, otherwise it waits in the
+/// contender's own way.
 pub fn round_trip<O: OneShot, const SPINS: bool>(rounds: Rounds) -> Vec<u64> {
     let (mut asks, mut answers) = Requests::<O>::new(64);
     ping_pong(
@@ -85,7 +87,7 @@ pub fn round_trip<O: OneShot, const SPINS: bool>(rounds: Rounds) -> Vec<u64> {
 const PIPELINE: usize = 32;
 
 /// Measures hand-overs, up to [`PIPELINE`] of which are under way at once. Returns the nanoseconds
-/// of each, including the making and the end of its pair and the passage of its request.
+/// per hand-over. They include the passage of the request, and the making and the end of the pair.
 pub fn pipeline<O: OneShot>(count: usize) -> f64 {
     let (mut asks, mut answers) = Requests::<O>::new(PIPELINE);
     let rounds = Rounds { count: 1, each: false };
@@ -150,7 +152,7 @@ impl OneShot for Promise {
 /// waits only by polling.
 pub struct Word;
 
-/// An address of a word that is 0 until the value is there.
+/// Address of a word that is 0 until the value is there.
 pub struct At(*const AtomicU64);
 
 // SAFETY: the word is atomic, and is freed after the sending end's only store (I1).
@@ -165,15 +167,15 @@ impl OneShot for Word {
     }
     #[inline(always)]
     fn send(tx: At, value: u64) {
-        // SAFETY: the word is freed after this store (I1).
+        // SAFETY: the receiving end frees the word only after this store (I1).
         unsafe { &*tx.0 }.store(value, Release);
     }
     #[inline(always)]
     fn try_receive(rx: &mut At) -> Option<u64> {
-        // SAFETY: the word is freed below, after which the end is not used (I1).
+        // SAFETY: the word is freed only below, and the end is not used after that (I1).
         let value = unsafe { &*rx.0 }.load(Acquire);
         (value != 0).then(|| {
-            // SAFETY: the word is a box that the sending end uses no more (I1).
+            // SAFETY: the word is a box that the sending end no longer uses (I1).
             drop(unsafe { Box::from_raw(rx.0.cast_mut()) });
             value
         })
@@ -261,7 +263,7 @@ impl OneShot for Crossfire {
     }
 }
 
-/// A channel with room for one value.
+/// Implements [`OneShot`] for channels with room for one value.
 macro_rules! channels {
     ($($(#[$about:meta])* $name:ident: $tx:ty, $rx:ty, $new:expr, $empty:path;)*) => {$(
         $(#[$about])*

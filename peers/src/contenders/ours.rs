@@ -35,7 +35,8 @@ impl GraphLayout for Contiguous {
 fn send_batch<E: Event, L: Layout>(tx: &mut Producer<E, L>, first: u64, len: u64) {
     let mut slots = tx.claim_n(len as usize).expect("the ring is open");
     let mut number = first;
-    // `for_each` tests for the wrap once, and a `for` loop at each slot.
+    // `for_each` tests once whether the slots wrap around the end of the ring. A `for` loop would
+    // test at each slot.
     slots.iter_mut().for_each(|slot| {
         slot.fill(number);
         number += 1;

@@ -1,5 +1,5 @@
 //! One producer and one consumer through queues and channels. Each is used through its non-blocking
-//! calls with a spin hint between two tries, which is fastest where every thread has a core.
+//! calls, with a spin hint between two tries, because that is fastest if every thread has a core.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -246,20 +246,20 @@ queue!(
     |rx| rx.try_recv().expect("the channel is open")
 );
 queue!(
-    /// The `crossfire` crate, its channel for one sender and one receiver.
+    /// The `crossfire` crate's channel for one sender and one receiver.
     Crossfire, crossfire::Tx<crossfire::spsc::Array<E>>, crossfire::Rx<crossfire::spsc::Array<E>>,
     crossfire::spsc::bounded_blocking,
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
 );
 queue!(
-    /// The `crossfire` crate, its channel for several senders and receivers.
+    /// The `crossfire` crate's channel for several senders and several receivers.
     CrossfireShared,
     crossfire::MTx<crossfire::mpmc::Array<E>>, crossfire::MRx<crossfire::mpmc::Array<E>>,
     crossfire::mpmc::bounded_blocking,
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
 );
 queue!(
-    /// The `crossfire` crate, its channel for several senders and one receiver.
+    /// The `crossfire` crate's channel for several senders and one receiver.
     CrossfireMany,
     crossfire::MTx<crossfire::mpsc::Array<E>>, crossfire::Rx<crossfire::mpsc::Array<E>>,
     crossfire::mpsc::bounded_blocking,

@@ -51,7 +51,7 @@ macro_rules! stream {
                     });
                 })
             })
-            // Dropping the producer waits until all events are handled.
+            // The producer is dropped here, which waits until all events are handled.
         });
         producer.join().expect("the producer panicked")
     });

@@ -1,4 +1,4 @@
-//! The common part of the builds of all languages: tools on the search path, and stamps of built
+//! The parts that the builds of all languages share: tools on the search path, and stamps of built
 //! sources.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -25,7 +25,7 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
-/// Returns a number that changes with the files below `dir` and with `tools`.
+/// Returns a number, as text, that changes if a file below `dir` or `tools` changes.
 pub fn digest(dir: &Path, tools: &str) -> io::Result<String> {
     let mut files = Vec::new();
     collect(dir, &mut files)?;

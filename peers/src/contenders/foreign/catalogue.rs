@@ -1,11 +1,12 @@
 //! The contenders in other languages, by the kind of work that they do.
 //!
-//! Each contender has a name in its program, and a name in tables, to which the language is added.
+//! Each contender has a name in its program and a name in tables. The tables add the language to
+//! it.
 
 use super::java::library_version;
 use super::request::{Form, Work};
 
-/// The program's name of a contender, and the tables' name.
+/// A contender's name in its program, and its name in tables.
 pub type Entry = (&'static str, String);
 
 /// Whether a stream's producer holds a handle for one producer or for several.
@@ -31,7 +32,7 @@ fn agrona(queue: &str) -> String {
     format!("Agrona {} {queue}", library_version("agrona"))
 }
 
-/// Returns the contenders in Java that do some work.
+/// Returns the contenders in Java for this kind of work.
 pub fn java(work: &Work, producers: Producers) -> Vec<Entry> {
     match work {
         Work::Stream(_) | Work::Busy { .. } | Work::Open { .. } if producers == Producers::One => {
@@ -124,7 +125,7 @@ pub fn java_between_processes() -> Vec<Entry> {
     vec![("aeron", format!("Aeron {} IPC, in one process", library_version("aeron")))]
 }
 
-/// Returns the contenders in C++ that do some work.
+/// Returns the contenders in C++ for this kind of work.
 pub fn cpp(work: &Work, producers: Producers) -> Vec<Entry> {
     let concurrent = ("concurrent", "moodycamel ConcurrentQueue".to_owned());
     match work {
@@ -169,8 +170,8 @@ pub fn cpp(work: &Work, producers: Producers) -> Vec<Entry> {
     }
 }
 
-/// Returns whether the contender waits in the system, or parks its producer, so that a run of the
-/// same length has fewer events.
+/// Returns whether the contender sleeps in the system or parks its producer. A run of such a
+/// contender has fewer events, so that it lasts as long as the others.
 pub fn is_slow(contender: &str) -> bool {
     matches!(
         contender,

@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 
 use super::build::{self, on_path, telling_line};
 
-/// A library that is needed for its headers alone.
+/// A library of which the contenders need only the headers.
 struct Library {
     header: &'static str,
-    /// Names of its contenders in requests.
+    /// Names, in requests, of the contenders that need this library.
     contenders: &'static [&'static str],
-    /// The package that a user installs.
+    /// Advice to a user who lacks the library, such as the package to install.
     advice: &'static str,
 }
 
@@ -64,7 +64,7 @@ impl Built {
         Command::new(&self.program)
     }
 
-    /// Stands for a program that is built.
+    /// Makes a stand-in for the built contenders that runs another program.
     #[cfg(test)]
     pub fn stand_in(program: &str) -> Self {
         Built { program: program.into(), about: String::new(), missing: Vec::new() }

@@ -45,7 +45,7 @@ impl Jdk {
         Ok(Jdk { home: home.to_owned(), version, major, vendor })
     }
 
-    /// Returns version and vendor for the head of the output.
+    /// Returns the version and the vendor, for the head of the output.
     pub fn about(&self) -> String {
         format!("Java {} ({})", self.version, self.vendor)
     }
@@ -59,7 +59,7 @@ impl Jdk {
     pub fn command(&self, output: &Path) -> Command {
         let mut command = Command::new(self.home.join("bin/java"));
         // The serial collector has the cheapest stores of references, and no threads of its own.
-        // The heap holds all events of a run, so no collection falls into one.
+        // The heap holds all events of a run, so no collection falls into a run.
         command.args(["-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"]);
         command.arg("--enable-native-access=ALL-UNNAMED");
         command.arg("--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED");
@@ -67,7 +67,7 @@ impl Jdk {
             command.arg("--sun-misc-unsafe-memory-access=allow");
         }
         let classes = [output.join("host/host.jar"), output.join("host/lib/*")];
-        // The separator is unknown to the standard library only if a path contains it.
+        // `join_paths` fails only if one of the paths contains the separator.
         command.arg("-cp").arg(env::join_paths(classes).unwrap_or_default());
         command.arg("slipring.peers.Main").arg(output);
         command
@@ -95,7 +95,8 @@ pub fn find(homes: &[PathBuf]) -> Vec<Result<Jdk, String>> {
         let found = Jdk::read(Path::new(&home));
         return vec![found.map_err(|error| format!("JAVA_HOME: {error}"))];
     }
-    // Links, such as Debian's alternatives, lead to the program in the JDK.
+    // The search path may have links, such as Debian's alternatives. They lead to the program in
+    // the JDK.
     let program = on_path("java").and_then(|java| java.canonicalize().ok());
     let home = program.as_deref().and_then(|java| java.parent()?.parent());
     vec![home.map_or_else(|| Err(format!("no `java` is on the PATH; {ADVICE}")), Jdk::read)]
@@ -143,7 +144,7 @@ pub fn library_version(property: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Makes a home with these files, each with a content.
+    /// Makes a JDK's directory with these files and their contents.
     fn home(name: &str, files: &[(&str, &str)]) -> PathBuf {
         let home = env::temp_dir().join(format!("peers-jdk-{name}-{}", std::process::id()));
         for (file, content) in files {

@@ -2,14 +2,14 @@
 //! request at a time, so its contenders run in the same rotation as all others.
 //!
 //! A program is built when a figure needs it, and starts at its first request. While it waits for a
-//! request it uses no processor time. If something is missing for a program, its contenders are
-//! left out.
+//! request it uses no processor time. If a tool or library for a program is missing, its contenders
+//! are left out.
 //!
 //! The threads of these contenders are pinned like all others: each to a core of its own, or all to
 //! the first two cores. Two things differ from the contenders in Rust:
 //!
 //! - Each program measures the producer's or the handler's work by itself, because the same steps
-//!   may take another time there.
+//!   may take another time in its language.
 //! - In Java, at least 10,000 events of a stream precede the timed ones, so that both sides run
 //!   compiled code. In an open loop, these first events follow the same schedule.
 
@@ -75,7 +75,7 @@ impl Program {
         }
     }
 
-    /// Describes the program's runtime or compiler for the head of the output.
+    /// Describes the program's runtime or compiler, for the head of the output.
     fn about(&self) -> Option<String> {
         match (&self.language, self.built.get()?) {
             (Language::Java(Ok(jdk)), Built::Java(_)) => Some(jdk.about()),
@@ -109,10 +109,11 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Finds the JDKs: the ones in `homes`, if there are any. Starts and builds nothing.
+    /// Finds the JDKs in `homes`, or the installed JDK if `homes` is empty. Starts and builds
+    /// nothing.
     pub fn find(homes: &[PathBuf], size: Size) -> Self {
         let jdks = java::find(homes);
-        // The shortest name that no other of the JDKs has.
+        // Finds the shortest name that no other JDK has.
         let suffix = |jdk: &Jdk| {
             let names = |jdk: &Jdk| [format!("Java {}", jdk.major), jdk.about(), jdk.place()];
             let unique = |at: usize, name: &str| {
@@ -134,8 +135,8 @@ impl Programs {
 
     /// Makes the contenders of a figure.
     ///
-    /// `work` returns the figure's work, given whether a contender is slow. `overhead` asks for the
-    /// time above the work, as in a figure with a baseline.
+    /// `work` returns the figure's work. Its argument says whether the contender is slow.
+    /// `overhead` asks for the time beyond the work itself, as in a figure with a baseline.
     pub fn contenders(
         &self,
         producers: Producers,
@@ -187,7 +188,8 @@ impl Programs {
         contenders
     }
 
-    /// Returns contenders for a stream from one thread to another, with work of the producer.
+    /// Returns contenders for a stream from one thread to another whose producer works between two
+    /// publications.
     pub fn streams(&self, producers: Producers, spec: StreamSpec) -> Vec<Contender> {
         self.contenders(producers, spec.steps != 0, |_| Work::Stream(spec))
     }
@@ -205,7 +207,7 @@ impl Programs {
             wanted.into_iter().map(|index| &*self.programs[index]).collect();
         let mut skipped = Vec::new();
         let mut skip = |language: &str, reason: &str| {
-            // The reason takes one line, whatever a tool says.
+            // A tool may report several lines, and the reason takes only one.
             let reason = reason.replace('\n', " ");
             let line = format!("skipping contenders in {language}: {reason}");
             if !skipped.contains(&line) {
@@ -262,7 +264,7 @@ mod tests {
     use super::*;
     use crate::measure::measure;
 
-    /// Returns a figure whose contenders in C++ run another program.
+    /// Returns a figure whose contenders in C++ run `program` instead of their own.
     fn figure(program: &str) -> Figure {
         let programs = Programs {
             programs: vec![Program::new("C++".to_owned(), Language::Cpp)],

@@ -15,15 +15,15 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 /// Number of lines of standard error that a message shows.
 const ERROR_LINES: usize = 5;
 
-/// A child process. Between two requests it blocks. It is ended on drop.
+/// A child process. Between two requests it blocks. Dropping this value ends it.
 pub struct Process {
     child: Child,
-    /// Standard input; none after the end.
+    /// Standard input of the program; `None` once it is closed.
     requests: Option<ChildStdin>,
     answers: Receiver<String>,
     /// The last lines of standard error.
     errors: Arc<Mutex<VecDeque<String>>>,
-    /// Disconnected once all of standard error is in `errors`.
+    /// A channel that disconnects once all of standard error is in `errors`.
     errors_read: Receiver<()>,
 }
 
@@ -73,7 +73,7 @@ impl Process {
     /// Returns how the program ended, with its last errors.
     fn death(&mut self) -> String {
         self.end();
-        // A child of the program may keep standard error open.
+        // The wait is limited, because a child of the program may keep standard error open.
         let _ = self.errors_read.recv_timeout(END_LIMIT);
         let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
         let errors = self.errors.lock().map_or_else(
@@ -104,7 +104,7 @@ impl Drop for Process {
     }
 }
 
-/// Starts a thread that calls `f` with each line, as long as `f` returns true.
+/// Starts a thread that calls `f` with each line of the output, as long as `f` returns true.
 fn each_line(output: impl Read + Send + 'static, f: impl Fn(String) -> bool + Send + 'static) {
     thread::spawn(move || {
         for line in BufReader::new(output).lines() {

@@ -1,4 +1,4 @@
-//! Requests to a program in another language, and its answers: one line each.
+//! Requests to a program in another language, and its answers. Each is one line.
 //!
 //! ```text
 //! stream lmax ring=1024 events=600000 batch=1 steps=0 warm=30 warm_ms=400
@@ -20,8 +20,7 @@ pub enum Work {
     Stream(StreamSpec),
     /// A stream whose handler works, behind a producer that does not.
     Busy { ring: usize, events: u64, steps: u32 },
-    /// A stream whose handler works and whose events come at random times, by the rule and the
-    /// checks of [`Arrivals`].
+    /// A stream whose handler works and whose events come at the random times of [`Arrivals`].
     Open { ring: usize, arrivals: Arrivals, steps: u32 },
     /// Round trips through two rings of 1,024 events.
     RoundTrip { rounds: usize },
@@ -37,17 +36,17 @@ pub enum Work {
 pub struct Arrivals {
     /// Number of events.
     pub events: usize,
-    /// Mean time between two events, in nanoseconds. Also the seed.
+    /// Mean time between two events, in nanoseconds. The same number seeds the random times.
     pub gap: u32,
-    /// Time of the last event, in nanoseconds since the first could come. A program whose schedule
-    /// ends at another time refuses the request.
+    /// Time of the last event, in nanoseconds since the schedule's start. A program that computes
+    /// another time for the last event refuses the request.
     pub until: u64,
 }
 
 /// A graph of several threads.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
-    /// So many stages in a row.
+    /// This number of stages in a row.
     Pipeline(usize),
     /// Three parallel stages.
     Multicast,
@@ -57,8 +56,8 @@ pub enum Form {
     FanIn(usize),
 }
 
-/// Limits of the untimed runs before the first timed run of a request. They give a just-in-time
-/// compiler the time to compile the code.
+/// Limits of the untimed runs that precede the first timed run of a request. These runs give a
+/// just-in-time compiler time to compile the code.
 #[derive(Clone, Copy, Debug)]
 pub struct WarmUp {
     /// Number of runs.
@@ -68,7 +67,7 @@ pub struct WarmUp {
 }
 
 impl WarmUp {
-    /// Returns the limits for an amount of measurement.
+    /// Returns the limits that suit an amount of measurement.
     pub fn new(size: Size) -> Self {
         let (runs, ms) = size.pick((0, 0), (30, 400), (60, 1_000));
         WarmUp { runs, ms }
@@ -78,7 +77,7 @@ impl WarmUp {
 /// A request to run one contender once.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// The program's name of the contender.
+    /// The contender's name in its program.
     pub contender: &'static str,
     pub work: Work,
     pub warm_up: WarmUp,
@@ -134,7 +133,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Parses an answer. The error is the program's own, or says what is wrong with the answer.
+    /// Parses an answer. The error is the program's own message, or says what is wrong with the
+    /// answer.
     pub fn parse(line: &str) -> Result<Self, String> {
         if let Some(message) = line.strip_prefix("error") {
             return Err(message.trim().to_owned());
@@ -161,8 +161,8 @@ impl Answer {
         }
     }
 
-    /// Returns the values by metric. `overhead` asks for the nanoseconds above the program's own
-    /// measurement of the work, because the same steps may take another time in each language.
+    /// Returns the values by metric. With `overhead`, the program's own measurement of the work is
+    /// subtracted from `ns`, because the same steps may take another time in each language.
     pub fn values(self, overhead: bool) -> Values {
         let above = if overhead { self.alone } else { 0.0 };
         let value = |(metric, value)| (metric, if metric == "ns" { value - above } else { value });
