@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-/// The amount of measurement; figures scale their numbers of events by it.
+/// The amount of measurement. It determines the number of events in each figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Size {
-    /// Small amounts: checks that everything works; its figures mean nothing.
+    /// Small amounts, to check that everything works. The figures mean nothing.
     Smoke,
     /// A few seconds for each figure.
     Quick,
@@ -41,7 +41,8 @@ pub enum ContenderKind {
     Rejected,
 }
 
-/// The values of one run by metric: `ns` (per event), or `p50` and `p99`, all in nanoseconds.
+/// The values of one run by metric: `ns` (per event), or percentiles such as `p50` and `p99`. All
+/// are in nanoseconds.
 pub type Values = Vec<(&'static str, f64)>;
 
 /// The place of a contender in another language.
@@ -49,7 +50,7 @@ pub type Values = Vec<(&'static str, f64)>;
 pub struct Foreign {
     /// Index of the contender's program among all programs in other languages.
     pub program: usize,
-    /// The program's name of the contender.
+    /// The contender's name in its program.
     pub id: &'static str,
     /// Runtime or compiler of the program, once it is built.
     pub built_with: Option<String>,
@@ -91,7 +92,8 @@ impl Contender {
     ) -> Self {
         Contender { name: name.into(), kind, foreign: None, run: Box::new(run) }
     }
-    /// Makes a contender in another language. Its `ns` is already without a figure's baseline.
+    /// Makes a contender in another language. Its program has already subtracted a figure's
+    /// baseline from `ns`.
     pub fn foreign(
         name: String,
         foreign: Foreign,
@@ -107,13 +109,14 @@ pub struct Figure {
     pub table: String,
     /// Name of the column, such as `work 10 ns`.
     pub column: String,
-    /// Measures the producer's own work, in nanoseconds per event. Each repetition measures it and
-    /// subtracts it from every contender's `ns`. Contenders in other languages subtract their own.
+    /// Measures the producer's or the handlers' work without a hand-over, in nanoseconds per event.
+    /// Each repetition measures this work once and subtracts it from every contender's `ns`, except
+    /// for contenders in other languages, which subtract their own.
     pub baseline: Option<Box<dyn Fn() -> f64>>,
     pub contenders: Vec<Contender>,
 }
 
-/// The values of one contender in one figure, one a repetition, in the order of measurement.
+/// The values of one contender in one figure, one for each repetition, in the order of measurement.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 pub struct Series {
     pub table: String,
@@ -149,8 +152,8 @@ pub fn numbered_column(number: usize, unit: &str) -> String {
 
 /// Measures all figures `reps` times, and calls `progress` before each run.
 ///
-/// Within a repetition the contenders of a figure run directly one after another, and each
-/// repetition starts with another one. So a slow phase of the machine hits all contenders.
+/// Within a repetition, the contenders of a figure run directly one after another, and each
+/// repetition starts with another contender. So a slow phase of the machine hits all contenders.
 ///
 /// Fails if a contender in another language fails. The other contenders panic.
 pub fn measure(

@@ -32,7 +32,7 @@ impl Output {
         Ok(Output { option, path: path.to_owned(), file })
     }
 
-    /// Fails if a path names this file, also through links and second names.
+    /// Fails if a path names this file, even through a symbolic or hard link.
     pub fn differs_from(&self, option: &str, path: &Path) -> Result<(), String> {
         if same_file(&self.path, path) {
             return Err(format!(

@@ -7,7 +7,7 @@ use slipring_support::tables::markdown;
 
 use crate::measure::{ContenderKind, Series};
 
-/// Renders one JSON line a series, with its values in the order of measurement.
+/// Renders one JSON line for each series, with its values in the order of measurement.
 pub fn json(series: &[Series]) -> io::Result<String> {
     let mut lines = String::new();
     for series in series {

@@ -30,7 +30,7 @@ pub fn steps(count: u32, state: &mut u64) {
 pub fn steps_for(nanos: u32) -> u32 {
     static PER_THOUSAND: OnceLock<u32> = OnceLock::new();
     let per_thousand = *PER_THOUSAND.get_or_init(|| {
-        // The shortest of a few probes, because an interrupt only makes a probe longer.
+        // Takes the shortest of a few probes, because an interrupt can only make a probe longer.
         let probes = (0..5).map(|_| {
             let (begin, mut state) = (Instant::now(), 1);
             steps(10_000, &mut state);
@@ -62,7 +62,7 @@ pub fn per_event(begin: Instant, events: u64) -> f64 {
 }
 
 /// Returns a function that measures the producer's work without a hand-over, in nanoseconds per
-/// event; none if the producer does not work.
+/// event. `None` if the producer does not work.
 pub fn baseline(nanos: u32, events: u64) -> Option<Box<dyn Fn() -> f64>> {
     let baseline = move || {
         let (count, mut state) = (steps_for(nanos), 1);
@@ -74,7 +74,7 @@ pub fn baseline(nanos: u32, events: u64) -> Option<Box<dyn Fn() -> f64>> {
     (nanos != 0).then(|| Box::new(baseline) as Box<dyn Fn() -> f64>)
 }
 
-/// Returns the tables' name of an amount of work.
+/// Returns the name of an amount of work in tables.
 pub fn amount(nanos: u32) -> String {
     if nanos == 0 { "work 0".to_owned() } else { format!("work {nanos} ns") }
 }
@@ -85,12 +85,12 @@ pub trait Event:
 {
     /// Makes the event with this number, and writes every word of it.
     fn make(number: u64) -> Self;
-    /// Makes the event in its place. A large event that is made elsewhere is copied.
+    /// Makes the event in its place. A large event that was made elsewhere would have to be copied.
     #[inline(always)]
     fn fill(&mut self, number: u64) {
         *self = Self::make(number);
     }
-    /// Makes the event in a slot without one.
+    /// Makes the event in an uninitialised slot.
     #[inline(always)]
     fn init(slot: &mut MaybeUninit<Self>, number: u64) {
         slot.write(Self::make(number));
@@ -134,7 +134,7 @@ impl<const WORDS: usize> Event for Words<WORDS> {
     fn init(slot: &mut MaybeUninit<Self>, number: u64) {
         let words = slot.as_mut_ptr().cast::<u64>();
         for word in 0..WORDS {
-            // SAFETY: the slot is an array of so many words (I1).
+            // SAFETY: the slot is an array of `WORDS` words (I1).
             unsafe { words.add(word).write(number) }
         }
     }

@@ -1,4 +1,5 @@
-//! If something is missing for contenders in other languages, they are left out with one line.
+//! If a tool for contenders in other languages is missing, the run leaves these contenders out and
+//! says so in one line.
 #![cfg(unix)]
 
 mod common;

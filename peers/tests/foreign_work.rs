@@ -62,7 +62,7 @@ fn output(command: &mut Command, input: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Checks the answers of a queue that damages an event.
+/// Checks that the answers to [`REQUESTS`] report the event that the queue damages.
 fn refused(answers: &str) {
     assert_eq!(answers.lines().count(), ANSWERS.len(), "{answers}");
     for ((answer, part), request) in answers.lines().zip(ANSWERS).zip(REQUESTS.lines()) {
@@ -70,7 +70,7 @@ fn refused(answers: &str) {
     }
 }
 
-/// Returns the contenders of a table's first figure in the list of all.
+/// Returns the contenders of a table's first figure in the output of `--list`.
 fn contenders<'a>(list: &'a str, table: &str) -> Vec<&'a str> {
     let lines = list.lines().skip_while(|line| !line.starts_with(table));
     lines.skip(1).take_while(|line| line.starts_with(' ')).map(str::trim).collect()
@@ -164,8 +164,8 @@ fn each_contender_that_can_run_has_a_row_in_each_busy_figure() {
     for table in ["busy consumer, events at random times", "busy pool of 2", "busy pipeline of 2"] {
         let rows = text.split(&format!("### {table}")).nth(1).unwrap();
         for name in contenders(&list, table) {
-            // A language without its tools is left out with a line, and so is a queue whose header
-            // few systems have.
+            // The run leaves out a language whose tools are missing, and a queue whose header few
+            // systems have. It reports each of these with a line.
             let language = if name.ends_with("C++") { "in C++" } else { "in Java" };
             let left_out = skipped.lines().any(|line| {
                 let header = line.contains("<rigtorp/");

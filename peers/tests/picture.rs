@@ -25,7 +25,7 @@ fn refused(output: &Output) -> String {
     errors
 }
 
-/// Returns the number of texts of a picture by their words. Fails unless the picture is
+/// Returns each text of a picture with the number of its occurrences. Fails unless the picture is
 /// well-formed.
 fn texts(path: &Path) -> BTreeMap<String, usize> {
     let svg = fs::read_to_string(path).unwrap();

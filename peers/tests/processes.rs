@@ -18,7 +18,8 @@ fn left_by(pid: u32) -> Vec<String> {
     names.filter(|name| name.starts_with(&prefix)).collect()
 }
 
-/// Runs to the end. Returns success, standard output and standard error.
+/// Runs a command to its end. Returns whether it succeeded, its standard output, and its standard
+/// error.
 fn ended(command: &mut Command) -> (bool, String, String) {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
@@ -52,8 +53,8 @@ fn every_contender_does_its_work() {
     }
 }
 
-/// A role that dies ends the run with an error. A run that waited for the role would take as long
-/// as a run may, and end with another message.
+/// A role that dies ends the run with an error. A run that waited for the dead role would end only
+/// at its time limit, and with another message.
 #[test]
 fn the_death_of_a_role_is_an_error_with_its_name() {
     for (figure, only, role) in [

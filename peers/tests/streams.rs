@@ -1,4 +1,5 @@
-//! Measured values and closed pipes, full disks, and files that are standard streams.
+//! Tests that no measured value is lost to a closed pipe, a full disk, or a file that is a standard
+//! stream.
 #![cfg(target_os = "linux")]
 
 use std::fs::{self, File};
@@ -13,7 +14,7 @@ fn peers(args: &[&str]) -> Command {
     command
 }
 
-/// Returns exit code and standard error; fails after a panic.
+/// Returns the exit code and the standard error of a command. Fails if the command panicked.
 fn ended(output: &Output) -> (i32, String) {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!errors.contains("panicked"), "{errors}");

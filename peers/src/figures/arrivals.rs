@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::measure::Values;
 use crate::work::steps;
 
-/// Returns the nanoseconds since the first call.
+/// Returns the nanoseconds since the first call of this function.
 #[inline(always)]
 pub fn now() -> u64 {
     static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -14,7 +14,7 @@ pub fn now() -> u64 {
 }
 
 /// Returns the times of `events` events of a Poisson process with a mean gap of `gap` nanoseconds.
-/// The times are the same in every call, and stay allocated.
+/// Every call with these arguments returns the same times, which are never freed.
 pub fn schedule(gap: u32, events: usize) -> &'static [u64] {
     static KNOWN: Mutex<Vec<(u32, &'static [u64])>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().expect("no thread panics with the lock");
@@ -23,7 +23,7 @@ pub fn schedule(gap: u32, events: usize) -> &'static [u64] {
     }
     let (mut state, mut at) = (u64::from(gap), 0.0);
     let due = (0..events).map(|_| {
-        // The high bits of a pseudorandom sequence, as a number in (0, 1].
+        // Takes the high bits of a pseudorandom sequence as a number in (0, 1].
         steps(1, &mut state);
         let uniform = ((state >> 11) + 1) as f64 / (1u64 << 53) as f64;
         at -= f64::from(gap) * uniform.ln();

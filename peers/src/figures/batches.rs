@@ -1,5 +1,5 @@
-//! Events published in batches of ten and a hundred. Queues without a call for batches send one by
-//! one.
+//! Events published in batches of ten and a hundred. Queues that have no call for batches send the
+//! events one by one.
 
 use slipring::{Contiguous, Interleaved};
 

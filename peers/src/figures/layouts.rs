@@ -1,4 +1,4 @@
-//! Stamps inside the slots against stamps beside the events, by size of the event.
+//! Compares stamps inside the slots with stamps beside the events, for several sizes of events.
 
 use slipring::{Contiguous, Interleaved};
 
@@ -10,7 +10,7 @@ use crate::work::{Event, Words, baseline, steps_for};
 
 const RING: usize = 4096;
 
-/// Returns figures one by one and in batches, for events of 8 to 512 bytes.
+/// Returns figures for events of 8 to 512 bytes that are published one by one and in batches.
 pub fn figures(size: Size) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (nanos, batch) in [(10, 1), (0, 10)] {

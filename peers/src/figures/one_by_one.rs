@@ -1,4 +1,4 @@
-//! Events that are published one by one, with work of the producer between them. A consumer that
+//! Events that are published one by one, by a producer that works between them. A consumer that
 //! keeps up then competes with the producer for each cache line.
 
 use slipring::{Contiguous, Interleaved};
@@ -10,7 +10,7 @@ use crate::limits;
 use crate::measure::{Contender, ContenderKind, Figure, Size};
 use crate::work::{Event, Words, amount, baseline, steps_for};
 
-/// Measures a stream, in nanoseconds per event.
+/// A function that measures a stream and returns the nanoseconds per event.
 pub type StreamFn = fn(StreamSpec) -> f64;
 
 /// Returns kind, name and stream of every contender.
@@ -61,12 +61,13 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     figures
 }
 
-/// Returns the number of timed events, which take fast contenders about ten milliseconds.
+/// Returns the number of timed events for a producer that works `nanos` nanoseconds on each. In a
+/// full run, a contender that adds 10 ns per event takes 6 ms.
 pub fn events(size: Size, nanos: u32) -> u64 {
     size.pick(3_000, 100_000, 6_000_000 / u64::from(nanos + 10))
 }
 
-/// Makes contenders of these functions, all with the same stream.
+/// Makes a contender of each of these functions, all for the same stream.
 pub fn measured(
     streams: impl IntoIterator<Item = (ContenderKind, &'static str, StreamFn)>,
     spec: StreamSpec,

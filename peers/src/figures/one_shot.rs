@@ -9,7 +9,7 @@ use crate::measure::{Contender, ContenderKind, Figure, Size};
 /// A contender: its kind, its name, round trips of a thread that spins, round trips of a thread
 /// that waits in the contender's own way, and a pipeline.
 type OneShot = (ContenderKind, &'static str, RoundTrip, RoundTrip, fn(usize) -> f64);
-/// Runs round trips and returns the nanoseconds of each.
+/// A function that runs round trips and returns the nanoseconds of each.
 type RoundTrip = fn(Rounds) -> Vec<u64>;
 
 /// Lists a contender.
@@ -38,8 +38,8 @@ const ALL: [OneShot; 8] = [
 ];
 
 /// Returns the figures: percentiles of round trips whose answer is a one-shot hand-over, and the
-/// mean of hand-overs of which several are under way. Each figure includes making the pair, sending
-/// one end of it to the other thread, the hand-over, and the end of the pair.
+/// mean time of hand-overs if several are under way at once. Each figure includes making the pair,
+/// sending one of its ends to the other thread, the hand-over, and dropping the pair.
 pub fn figures(size: Size) -> Vec<Figure> {
     let rounds = size.pick(500, 10_000, 30_000);
     let trips = |table: &str, pick: fn(&OneShot) -> RoundTrip| {

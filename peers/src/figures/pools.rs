@@ -1,5 +1,5 @@
-//! Pools: two workers that share tasks, against one thread that does all tasks. A small task costs
-//! less than its hand-over.
+//! Compares pools of two workers that share tasks with one thread that does all tasks. A small task
+//! costs less than its hand-over.
 
 use std::cell::OnceCell;
 use std::hint::black_box;
@@ -43,7 +43,7 @@ pub enum Task {
     Sort,
     /// Does this number of steps of work.
     Steps(u32),
-    /// So many steps, and a hundred times as many for every hundredth event.
+    /// Does this number of steps, and a hundred times as many for every hundredth event.
     Skewed(u32),
 }
 
@@ -168,9 +168,10 @@ fn busy(size: Size, programs: &Programs) -> impl Iterator<Item = Figure> {
 /// A contender's kind and name, and a function that does all tasks on two cores.
 pub type PoolRun = (ContenderKind, &'static str, fn(Spec) -> (f64, Tally));
 
-/// Makes contenders of these functions, all with the same tasks, and checks their tallies.
+/// Makes a contender of each of these functions, all with the same tasks. Each run checks its
+/// tally.
 pub fn checked(spec: Spec, runs: impl IntoIterator<Item = PoolRun>) -> Vec<Contender> {
-    // Computed by the first run, because `--list` and other figures need no tallies.
+    // The first run computes the right tally, because `--list` and other figures do not need it.
     let right = Rc::new(OnceCell::new());
     let contender = |(kind, name, run): PoolRun| {
         let right = right.clone();
@@ -403,7 +404,8 @@ fn drain<Q: Queue<u64>>(rx: &mut Q::Rx, closed: &AtomicBool, task: Task) -> Tall
 #[inline(always)]
 pub fn receive_all<Q: Queue<u64>>(rx: &mut Q::Rx, closed: &AtomicBool, mut f: impl FnMut(u64)) {
     loop {
-        // Loaded before the queue is emptied, because the producer sets it after its last event.
+        // `closed` is loaded before the queue is emptied, because the producer sets it after its
+        // last event.
         let last = closed.load(Ordering::Acquire);
         while let Some(number) = Q::try_receive(rx) {
             f(number);
@@ -427,7 +429,7 @@ pub fn blocking<Q: Blocking + Queue<u64, Rx: Clone>>(spec: Spec) -> (f64, Tally)
         tally
     };
     on_threads(spec, workers, work, move || {
-        // The workers end when the last sender is dropped, with this closure.
+        // This closure owns the last sender and drops it at its end, so the workers end then.
         (1..=spec.events).for_each(|number| Q::send(&tx, number));
     })
 }

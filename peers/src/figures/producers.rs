@@ -21,8 +21,8 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     figures
 }
 
-/// Returns a figure of one thread that publishes through a handle for several; each thread has a
-/// core.
+/// Returns a figure of one thread that publishes through a handle for several producers. Each
+/// thread has a core of its own.
 fn one(size: Size, nanos: u32, programs: &Programs) -> Figure {
     use ContenderKind::{Ours, Peer};
     let all: [(ContenderKind, &str, StreamFn); 10] = [

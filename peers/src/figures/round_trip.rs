@@ -8,11 +8,12 @@ use crate::contenders::{Rounds, ours, queues, rings};
 use crate::limits;
 use crate::measure::{Contender, ContenderKind, Figure, Size};
 
-/// Runs round trips and returns the nanoseconds of each, or the mean of all.
+/// A function that runs round trips and returns the nanoseconds of each, or the mean of all.
 type RoundTrip = fn(Rounds) -> Vec<u64>;
 
-/// Returns the figures: percentiles of a run's round trips, and their mean where no reading of the
-/// clock lies between them. A reading takes 25 to 50 ns, in which a thread polls nothing.
+/// Returns the figures: percentiles of round trips that are timed one by one, and the mean of round
+/// trips without readings of the clock between them. A reading takes 25 to 50 ns, and the thread
+/// does not poll during that time.
 pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     let rounds = size.pick(500, 10_000, 30_000);
     vec![polling(rounds, programs), waiting(rounds), back_to_back(10 * rounds)]
@@ -40,7 +41,7 @@ const POLLING: [(ContenderKind, &str, RoundTrip); 15] = {
     ]
 };
 
-/// Returns the wait strategies that spin first, with which a thread waits by `batch`.
+/// Returns the wait strategies for threads that wait by `batch`. Each strategy spins first.
 fn waits() -> [(&'static str, Wait); 4] {
     [
         ("slipring, busy spin", Wait::BusySpin),

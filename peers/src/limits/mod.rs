@@ -45,8 +45,8 @@ impl<E: Event> Plain<E> {
     fn new(capacity: u64) -> Self {
         Plain((0..capacity).map(|_| UnsafeCell::new(E::default())).collect())
     }
-    /// Returns the two slices with the `len` events from `seq` on: up to the end of the array, and
-    /// from its beginning.
+    /// Returns the `len` events from `seq` on as two slices. The first ends at the end of the array
+    /// at the latest, and the second begins at the array's beginning.
     #[inline(always)]
     fn slices(&self, seq: u64, len: u64) -> [&[UnsafeCell<E>]; 2] {
         let (from, len) = (seq as usize & (self.0.len() - 1), len as usize);
@@ -62,7 +62,7 @@ impl<E: Event> Plain<E> {
         let mut number = first;
         for slice in self.slices(seq, len) {
             for event in slice {
-                // SAFETY: the slot is this thread's now (I1).
+                // SAFETY: this thread owns the slot now (I1).
                 unsafe { (*event.get()).fill(number) }
                 number += 1;
             }
@@ -72,7 +72,7 @@ impl<E: Event> Plain<E> {
     fn each(&self, seq: u64, len: u64, mut f: impl FnMut(&E)) {
         for slice in self.slices(seq, len) {
             for event in slice {
-                // SAFETY: the slot is this thread's now (I1).
+                // SAFETY: this thread owns the slot now (I1).
                 f(unsafe { &*event.get() })
             }
         }
@@ -172,7 +172,7 @@ impl<E: Event> Publication<E> for Interleaved<E> {
     #[inline(always)]
     fn fill(&self, seq: u64, len: u64, first: u64) {
         for offset in 0..len {
-            // SAFETY: the slot is this thread's now (I1).
+            // SAFETY: this thread owns the slot now (I1).
             unsafe { (*self.at(seq + offset).1.get()).fill(first + offset) }
         }
     }
@@ -187,7 +187,7 @@ impl<E: Event> Publication<E> for Interleaved<E> {
     #[inline(always)]
     fn each(&self, seq: u64, len: u64, mut f: impl FnMut(&E)) {
         for seq in seq..seq + len {
-            // SAFETY: the slot is this thread's now (I1).
+            // SAFETY: this thread owns the slot now (I1).
             f(unsafe { &*self.at(seq).1.get() })
         }
     }
@@ -322,9 +322,9 @@ pub fn raw_round_trip<const HINTED: bool>(rounds: Rounds) -> Vec<u64> {
     raw_round_trip_over::<HINTED>(1, rounds)
 }
 
-/// Measures round trips by atomic numbers on as many lines as the slots of two rings have, so that
-/// each round uses other lines than the previous one. How long a line takes to the other core
-/// depends on its address.
+/// Measures round trips through atomic words on as many cache lines as the slots of two rings
+/// occupy. Each round uses other lines than the previous one, because the time that a line takes to
+/// the other core depends on its address.
 pub fn raw_round_trip_over_lines(rounds: Rounds) -> Vec<u64> {
     raw_round_trip_over::<true>(256, rounds)
 }

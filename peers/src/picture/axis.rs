@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
-/// The ratio of the greatest to the least number above which an axis is logarithmic.
+/// Greatest ratio of the greatest to the least number for which an axis is linear. Beyond it, the
+/// axis is logarithmic.
 const LINEAR_AT_MOST: f64 = 10.0;
 
 /// An axis of numbers. `plotters` has linear and logarithmic axes as different types.
@@ -44,7 +45,7 @@ impl Axis {
     fn share(&self, value: f64) -> f64 {
         let Range { start, end } = self.range;
         if self.logarithmic {
-            // The range is positive; other values are drawn at its beginning.
+            // A logarithmic range is positive, and values below it are drawn at its beginning.
             return (value.max(start) / start).ln() / (end / start).ln();
         }
         (value - start) / (end - start)

@@ -69,7 +69,7 @@ struct Panel<'a> {
 struct Line<'a> {
     contender: &'a str,
     kind: ContenderKind,
-    /// Number of its colour and shape.
+    /// Number that selects the line's colour and the shape of its points.
     look: usize,
     points: Vec<Point>,
 }
@@ -101,7 +101,7 @@ fn panels(series: &[Series]) -> Vec<Panel<'_>> {
         let (mut unit, mut lines) = ("", Vec::<Line>::new());
         for series in per_event().filter(|series| series.table == table) {
             let Some((at, column_unit)) = number(&series.column) else { continue };
-            // The unit of the last column is a plural.
+            // The unit of the last column remains, which is a plural.
             unit = column_unit;
             let (low, high) = series.middle();
             let point = Point { at, median: series.median(), low, high };
@@ -122,8 +122,8 @@ fn panels(series: &[Series]) -> Vec<Panel<'_>> {
     panels
 }
 
-/// Chooses looks so that all looks of a panel differ, and a contender has the same look in most
-/// panels.
+/// Chooses a look for each line, so that all looks of a panel differ and a contender has the same
+/// look in most panels.
 fn choose_looks<'a>(panels: &mut [Panel<'a>]) {
     const LOOKS: usize = COLOURS.len();
     let mut contenders: Vec<&'a str> = Vec::new();
@@ -206,8 +206,8 @@ impl Panel<'_> {
             });
             chart.draw_series(bars)?;
         }
-        // Points are drawn after all lines, so that no line crosses a point. The places are in the
-        // coordinates of the whole picture, so the root draws them.
+        // Points are drawn after all lines, so that no line crosses a point. Their coordinates are
+        // relative to the whole picture, so they are drawn on `root`.
         let plane = chart.plotting_area();
         for line in &self.lines {
             for point in &line.points {
@@ -217,8 +217,8 @@ impl Panel<'_> {
         Ok(())
     }
 
-    /// Returns how many names fit beside each other, at 8 pixels a character because the reader's
-    /// font may be wide, and the number of the legend's lines.
+    /// Returns how many names fit beside each other in the legend, and how many lines the legend
+    /// has. A character counts as 8 pixels, because the reader's font may be wide.
     fn legend_columns(&self) -> (usize, usize) {
         let longest = self.lines.iter().map(|line| line.contender.chars().count()).max();
         let cell = 8 * longest.unwrap_or(1) + 6 * RADIUS as usize;

@@ -1,5 +1,5 @@
-//! Hand-made lower bounds for a stage behind a stage, whose hand-over goes through a frontier. They
-//! protect nothing, have no wait strategy, and cannot be closed.
+//! Hand-made lower bounds for a stage that follows another stage and learns of events from its
+//! frontier. They protect nothing, have no wait strategy, and cannot be closed.
 //!
 //! Invariants
 //! - I1: an event is written before the frontier passes it, and the second stage reads it after
@@ -81,8 +81,8 @@ impl Ring {
 }
 
 /// Measures the hand-over to the second stage. One thread produces and runs the first stage after
-/// every `every` events; another runs the second stage, which with `SPACED` pauses after each poll
-/// that found events.
+/// every `every` events; another runs the second stage. With `SPACED`, that stage pauses after each
+/// poll that found events.
 pub fn stream<const SPACED: bool>(capacity: usize, events: u64, every: u64, steps: u32) -> f64 {
     let spacing = if SPACED { work::spacing() } else { 0 };
     let ring = Ring::new(capacity);

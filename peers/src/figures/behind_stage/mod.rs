@@ -1,4 +1,5 @@
-//! Stages behind a stage: they learn of events from the previous stage's frontier, not from stamps.
+//! Stages that follow another stage. They learn of events from the previous stage's frontier, not
+//! from stamps.
 //!
 //! Between two threads the frontier is one cache line that one thread writes and the other reads.
 //! In a pipeline each further stage adds such a line and a thread; on few cores the threads
@@ -28,7 +29,8 @@ pub fn figures(size: Size) -> Vec<Figure> {
     figures
 }
 
-/// Returns a figure of the hand-over to the second stage, between two threads with a core each.
+/// Returns a figure of the hand-over to the second stage, between two threads that have a core
+/// each.
 fn hand_over(size: Size, ring: usize, nanos: u32) -> Figure {
     let events = size.pick(3_000, 400_000, 1_000_000);
     let mut contenders = Vec::new();
@@ -92,7 +94,8 @@ fn pipeline(size: Size, stages: usize, nanos: u32) -> Figure {
     add(Wait::YIELDING, One);
     add(Wait::YIELDING, Shared);
     contenders.extend(disruptors(size, move |strategy, events| {
-        // With a core for each thread even spinning is fast, so that run can have all events.
+        // With one stage each thread has a core, so even spinning is fast and the run gets all
+        // events.
         let (events, steps) = (if stages == 1 { many } else { events }, steps_for(nanos));
         match strategy {
             Strategy::Yielding => {

@@ -1,4 +1,4 @@
-//! A stage behind a stage in slipring, and for comparison the first stage alone.
+//! A stage that follows another stage in slipring, and for comparison the first stage alone.
 
 use std::thread;
 

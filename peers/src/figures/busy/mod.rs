@@ -3,11 +3,11 @@
 //! handles no event.
 //!
 //! - [`full`]: the producer does not work, so the ring is always full.
-//! - [`uneven`]: the same, and the handler is slow now and then.
+//! - [`uneven`]: the ring is always full, as in [`full`], but the handler is slow now and then.
 //! - [`open`]: events arrive at random times, whether or not the consumer keeps up.
 //! - [`shapes`]: a pipeline of two busy stages behind a full ring.
 //!
-//! The busy pool is beside the other pools, in [`super::pools`].
+//! The figures of a busy pool are in [`super::pools`], with those of the other pools.
 
 pub mod full;
 pub mod open;
@@ -142,7 +142,7 @@ fn batches<S: Stream, L: GraphLayout>(stream: S) -> Values {
     })
 }
 
-/// Does the same as `batches`, and waits by the default strategy.
+/// Does the same as `batches`, but waits with the default strategy.
 fn batches_default<S: Stream>(stream: S) -> Values {
     let (tx, mut rx) = slipring::unicast(stream.ring(), || 0u64).expect("the ring is sound");
     run(stream, publisher(tx), move |consumer| {
@@ -175,7 +175,7 @@ fn disruptor_thread<S: Stream>(stream: S) -> Values {
                 .build();
             pin(0);
             stream.produce(|number| tx.publish(|slot| *slot = number));
-            // Dropping the producer waits until all events are handled.
+            // The producer is dropped here, which waits until all events are handled.
         });
     });
     ended.get().expect("the consumer saw the last event").clone()
@@ -197,7 +197,7 @@ fn disruptor_poller<S: Stream>(stream: S) -> Values {
     })
 }
 
-/// Runs a loop that receives from a queue one by one.
+/// Runs a loop that receives events from a queue one by one.
 fn queue<S: Stream, Q: Queue<u64>>(stream: S) -> Values {
     let (mut tx, mut rx) = Q::new(stream.ring());
     let send = move |number| queues::send::<u64, Q>(&mut tx, number);
@@ -208,7 +208,8 @@ fn queue<S: Stream, Q: Queue<u64>>(stream: S) -> Values {
     })
 }
 
-/// Runs a loop that takes batches of at most a quarter of the queue, by the queue's own batch call.
+/// Runs a loop that takes batches of at most a quarter of the queue through the queue's own batch
+/// call.
 fn queue_batches<S: Stream, Q: Queue<u64>>(stream: S) -> Values {
     let (mut tx, mut rx) = Q::new(stream.ring());
     let send = move |number| queues::send::<u64, Q>(&mut tx, number);

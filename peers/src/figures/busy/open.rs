@@ -1,6 +1,6 @@
 //! A busy consumer of events that arrive at random times (a Poisson process, an open loop). The
 //! figures are the latencies from an event's scheduled time until its handler has finished. A
-//! producer that comes late does not shift the schedule, so no wait is left out of the latencies.
+//! producer that is late does not shift the schedule, so the latencies include every wait.
 //!
 //! One event goes ahead of the schedule. The schedule begins once the consumer has handled that
 //! event, so no latency includes the start of a thread.
@@ -21,14 +21,15 @@ const LOADS: [(u32, u32); 3] = [(80, 320), (400, 1000), (750, 1000)];
 #[derive(Clone, Copy)]
 struct Open {
     ring: usize,
-    /// Scheduled times of the events, in nanoseconds since the stream's begin.
+    /// Scheduled times of the events, in nanoseconds since the schedule's start.
     due: &'static [u64],
     /// Steps of the handler's work on an event.
     steps: u32,
-    /// The begin of the schedule, as nanoseconds of [`now`]. The producer sets the begin before its
-    /// first scheduled event.
+    /// Start of the schedule, in nanoseconds on the clock of [`now`]. The producer sets it before
+    /// its first scheduled event.
     begin: &'static AtomicU64,
-    /// Whether the consumer has handled the event ahead of the schedule. The producer resets it.
+    /// Whether the consumer has handled the event that goes ahead of the schedule. The producer
+    /// resets this flag.
     running: &'static AtomicBool,
 }
 
@@ -99,7 +100,7 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
         let full = 20_000_000 / gap as usize;
         let events = size.pick(500, full / 4, full);
         let (due, steps) = (schedule(gap, events), steps_for(nanos));
-        // No two streams run at once.
+        // All streams share these variables, because no two streams run at once.
         static BEGIN: AtomicU64 = AtomicU64::new(0);
         static RUNNING: AtomicBool = AtomicBool::new(false);
         let mut contenders =

@@ -36,7 +36,8 @@ impl Pipeline {
         self.chain(slipring::ring(self.ring, || 0u64).wait(wait))
     }
 
-    /// Runs the stages on threads that they share, one for each core, the producer's among them.
+    /// Runs the stages on threads that they share. There is one thread for each core, and the
+    /// producer runs on one of these threads.
     fn ours_on_shared_threads(self) -> f64 {
         self.chain(slipring::ring(self.ring, || 0u64).threads(Threads::Auto))
     }
@@ -126,7 +127,8 @@ impl Pipeline {
                     },
                 );
                 thread::scope(|scope| {
-                    // Dropping the producer waits until all events are handled.
+                    // Dropping the producer waits until all events are handled, so another thread
+                    // does it.
                     scope.spawn(move || drop(tx));
                     loop {
                         match rx.poll() {
@@ -163,7 +165,8 @@ impl Pipeline {
         timing.result()
     }
 
-    /// Runs two queues in a row, by `push` and `pop`, which wait.
+    /// Runs two queues in a row. `push` waits while a queue is full, and `pop` while a queue is
+    /// empty.
     fn queues<Q: Queue<u64> + 'static>(
         self,
         push: impl Fn(&mut Q::Tx, u64) + Copy + Send,

@@ -1,7 +1,7 @@
 //! A busy consumer behind a full ring whose handler is slow now and then, like a handler that
-//! writes a buffer to a file. In between it is faster than on average, so a strategy that has
-//! learned the average lets the ring run empty. The figures are the overhead above the handler's
-//! own work.
+//! writes a buffer to a file. Between slow events the handler is faster than on average, so a
+//! strategy that has learned the average lets the ring run empty. The figures are the overhead
+//! above the handler's own work.
 
 use std::hint::black_box;
 
@@ -12,16 +12,18 @@ use crate::work::{steps, steps_for};
 
 /// The handler's work on most events, in nanoseconds.
 const WORK: u32 = 100;
-/// Interval between slow events, in events, and the further work on each of them, in microseconds.
+/// Interval between slow events, in events, and the additional work on each slow event, in
+/// microseconds.
 const SLOW: [(u64, u32); 3] = [(1_000, 500), (1_024, 1_000), (3_000, 2_000)];
 /// Capacities of the rings, in events.
 const RINGS: [usize; 2] = [256, 1024];
 
-/// A stream from a producer that does not work.
+/// A stream whose producer does not work, and whose handler is slow now and then.
 #[derive(Clone, Copy)]
 struct Uneven {
     full: Full,
-    /// Interval between slow events, in events, and the steps of the further work on each of them.
+    /// Interval between slow events, in events, and the steps of additional work on each slow
+    /// event.
     slow: (u64, u32),
 }
 

@@ -1,5 +1,5 @@
-//! Many producers with a ring of the library each, merged by one thread: a rejected alternative to
-//! shared producers.
+//! Several producers, each with a slipring ring of its own, and one thread that merges the rings.
+//! This is a rejected alternative to shared producers.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ use super::RING;
 use super::timing::{Timing, TwoCores};
 
 /// Runs several producers, each with `steps` of work between two events. The merging thread is the
-/// one stage, or moves the events to a ring with one stage behind.
+/// only stage, or it moves the events to a further ring that has one stage.
 pub fn many_to_one<const PRODUCERS: usize>(ring_behind: bool, events: u64, steps: u32) -> f64 {
     let _cores = TwoCores::take();
     let timing = Timing::with_producers(PRODUCERS, 1, events / PRODUCERS as u64);

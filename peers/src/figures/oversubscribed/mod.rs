@@ -1,5 +1,5 @@
-//! Four threads on two cores, with several wait strategies, with all stages on one thread, and with
-//! stages that share threads.
+//! Four threads on two cores with several wait strategies. Other contenders run all stages on one
+//! thread, or let the stages share threads.
 //!
 //! No thread is pinned to a core of its own: the system schedules them, as in most programs.
 
@@ -24,13 +24,13 @@ pub use timing::{NAMES, RING};
 /// A graph, with a thread for each party.
 #[derive(Clone, Copy)]
 pub enum Shape {
-    /// So many stages in a row.
+    /// This number of stages in a row.
     Pipeline(usize),
-    /// So many stages side by side.
+    /// This number of stages side by side.
     Multicast(usize),
     /// Two stages side by side, and a stage behind both.
     Diamond,
-    /// So many producers, at most eight, and one stage.
+    /// This number of producers, at most eight, and one stage.
     ManyToOne(usize),
 }
 
@@ -58,8 +58,8 @@ impl Shape {
         (Shape::ManyToOne(3), "3 to 1"),
     ];
 
-    /// Returns the shape as programs in other languages know it. Only a pipeline's number of stages
-    /// is known there; the other shapes have three.
+    /// Returns the shape as programs in other languages know it. For them, a multicast always has
+    /// three stages.
     fn form(self) -> Form {
         match self {
             Shape::Pipeline(stages) => Form::Pipeline(stages),
@@ -117,8 +117,9 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     figures.into()
 }
 
-/// Returns the number of events of a run at about `nanos` an event. With --full a run lasts about a
-/// tenth of a second, which is many time slices of the system's scheduler.
+/// Returns the number of events of a run that takes about `nanos` nanoseconds per event. With
+/// --full a run lasts about a tenth of a second, which is many time slices of the system's
+/// scheduler.
 pub fn events(size: Size, nanos: u64) -> u64 {
     match size {
         Size::Smoke => 3_000.min(20_000_000 / nanos),
@@ -127,13 +128,13 @@ pub fn events(size: Size, nanos: u64) -> u64 {
     }
 }
 
-/// Rough costs of an event in nanoseconds, from which the numbers of events follow.
+/// Rough costs of an event, in nanoseconds. They determine how many events a run has.
 pub mod cost_ns {
-    /// Waiters yield the core.
+    /// Cost if waiting threads yield the core.
     pub const YIELDING: u64 = 100;
-    /// Waiters sleep, or each hand-over makes a system call.
+    /// Cost if waiting threads sleep, or if each hand-over makes a system call.
     pub const SLEEPING: u64 = 300;
-    /// Waiters keep the core that other threads need.
+    /// Cost if waiting threads keep a core that other threads need.
     pub const SPINNING: u64 = 10_000;
 }
 
@@ -156,7 +157,8 @@ fn contenders(shape: Shape, size: Size, programs: &Programs) -> Vec<Contender> {
         ours(Wait::default(), Shared, cost_ns::YIELDING);
     }
     if size == Size::Full {
-        // The documentation advises against this configuration; the figure shows why.
+        // The documentation advises against a busy spin with more threads than cores; this
+        // contender shows why.
         ours(Wait::BusySpin, Own, cost_ns::SPINNING);
     }
     contenders.extend(disruptors(size, move |strategy, events| match strategy {
@@ -188,7 +190,7 @@ fn contenders(shape: Shape, size: Size, programs: &Programs) -> Vec<Contender> {
 /// A wait strategy for the `disruptor` crate.
 #[derive(Clone, Copy)]
 pub enum Strategy {
-    /// A strategy that the crate does not have, with a producer that yields, too.
+    /// A strategy that yields the core, which the crate lacks. The producer yields, too.
     Yielding,
     /// The crate's sleeping strategy.
     Sleep(Duration),
@@ -204,7 +206,7 @@ pub fn disruptors(
     size: Size,
     run: impl Fn(Strategy, u64) -> f64 + Copy + 'static,
 ) -> Vec<Contender> {
-    // A sleep of no time makes no system call, so it spins.
+    // A sleep of zero length makes no system call, so it spins.
     let strategies = [
         ("Sleep(0)", Strategy::Sleep(Duration::ZERO), cost_ns::SPINNING),
         ("Sleep(1 µs)", Strategy::Sleep(Duration::from_micros(1)), cost_ns::SLEEPING),

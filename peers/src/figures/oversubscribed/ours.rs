@@ -16,7 +16,7 @@ pub enum StageThreads {
     Own,
     /// All stages take turns on one thread.
     One,
-    /// All stages share as many threads as there are cores, the producer's among them.
+    /// All stages share as many threads as there are cores. The producer's thread is one of these.
     Shared,
 }
 
@@ -79,7 +79,7 @@ pub fn pipeline(config: &Config, stages: usize, events: u64, steps: u32) -> f64 
     timing.result()
 }
 
-/// Runs one producer and `stages` stages in a row under a clock that other rows may share.
+/// Runs one producer and `stages` stages in a row. Other rows may share the clock of `timing`.
 pub fn row(config: &Config, stages: usize, timing: &Arc<Timing>, steps: u32) {
     let mut chain = config.chain();
     for name in &NAMES[..stages] {

@@ -72,7 +72,7 @@ pub fn pipeline<Q: Queue>(stages: usize, events: u64, steps: u32) -> f64 {
     timing.result()
 }
 
-/// Runs one producer and `stages` stages in a row under a clock that other rows may share.
+/// Runs one producer and `stages` stages in a row. Other rows may share the clock of `timing`.
 pub fn row<Q: Queue>(stages: usize, timing: &Arc<Timing>, steps: u32) {
     let events = timing.events();
     thread::scope(|scope| {
@@ -136,7 +136,7 @@ pub fn diamond<Q: Queue>(events: u64) -> f64 {
         scope.spawn(move || {
             for _ in 0..events {
                 let event = Q::pop(&mut behind[0]);
-                // Different events from the two stages count as a wrong number.
+                // If the two stages send different events, that counts as a wrong number.
                 last.see(if Q::pop(&mut behind[1]) == event { &event } else { &u64::MAX });
             }
         });

@@ -30,7 +30,7 @@ pub struct Config<W> {
 }
 
 impl<W> Config<W> {
-    /// Configures a strategy with the crate's own producers.
+    /// Returns a configuration with the crate's own producers, which spin while the ring is full.
     pub fn new(wait: W) -> Self {
         Config { wait, yields: false }
     }
@@ -45,14 +45,15 @@ fn send(tx: &mut impl Producer<u64>, event: u64, yields: bool) {
     }
 }
 
-/// Produces on the calling thread. Dropping the producer waits for the stages.
+/// Produces on the calling thread. At the end the producer is dropped, which waits for the stages.
 fn run(mut tx: impl Producer<u64>, timing: &Timing, steps: u32, yields: bool) {
     timing.produce(steps, |event| send(&mut tx, event, yields));
 }
 
 fn handler(mut stage: Stage) -> impl FnMut(&u64, Sequence, bool) + Send + 'static {
     move |event, at, _| {
-        // Keeps the sequence from being optimized away; the other contenders compute it, too.
+        // Keeps the compiler from removing the sequence, because the other contenders compute it,
+        // too.
         black_box(at);
         stage.see(event);
     }
@@ -71,7 +72,7 @@ pub fn pipeline<W: WaitStrategy + 'static>(
     timing.result()
 }
 
-/// Runs one producer and `stages` stages in a row under a clock that other rows may share.
+/// Runs one producer and `stages` stages in a row. Other rows may share the clock of `timing`.
 pub fn row<W: WaitStrategy + 'static>(
     config: Config<W>,
     stages: usize,

@@ -1,4 +1,5 @@
-//! Timing and checks of a run, and the amounts, the same for every shape and every contender.
+//! The timing, the checks and the amounts of a run. They are the same for every shape and every
+//! contender.
 //!
 //! Starting a thread takes as long as handing over thousands of events. So each producer first
 //! sends one event, and the clock starts when every stage has seen these first events. It stops
@@ -31,7 +32,7 @@ pub struct Timing {
     heard: u64,
     /// Number of events of each producer.
     events: u64,
-    /// Number of stages that have seen the first event of each producer that they hear.
+    /// Number of stages that have seen the first event of each of their producers.
     arrived: AtomicUsize,
     results: Mutex<Results>,
 }
@@ -44,18 +45,18 @@ struct Results {
 }
 
 impl Timing {
-    /// Times a run of one producer with `events` events.
+    /// Makes the timing of a run of one producer with `events` events.
     pub fn new(stages: usize, events: u64) -> Arc<Timing> {
         Timing::with_producers(1, stages, events)
     }
 
-    /// Times a run of several producers with `events` events each.
+    /// Makes the timing of a run of several producers with `events` events each.
     pub fn with_producers(producers: usize, stages: usize, events: u64) -> Arc<Timing> {
         Timing::make(producers, stages, producers, events)
     }
 
-    /// Times a run of several pairs at once, each of a producer with `events` events and a stage
-    /// that sees only these. Every producer calls [`Timing::produce`].
+    /// Makes the timing of several pairs that run at once. A pair is a producer with `events`
+    /// events, and a stage that sees only these events. Every producer calls [`Timing::produce`].
     pub fn of_pairs(pairs: usize, events: u64) -> Arc<Timing> {
         Timing::make(pairs, pairs, 1, events)
     }
@@ -72,7 +73,7 @@ impl Timing {
         })
     }
 
-    /// Returns the part of one stage, which sees the events of all `PRODUCERS` that it hears.
+    /// Returns one stage's part in the timing. The stage sees the events of `PRODUCERS` producers.
     pub fn stage<const PRODUCERS: usize>(self: &Arc<Self>) -> Stage<PRODUCERS> {
         debug_assert_eq!(self.heard, PRODUCERS as u64);
         Stage {
@@ -105,7 +106,7 @@ impl Timing {
         self.produce_as(0, steps, publish);
     }
 
-    /// Does the same as [`Timing::produce`], without work, on a thread that is also a stage's.
+    /// Does the same as [`Timing::produce`], but without work, on a thread that also runs a stage.
     /// `publish` returns false if the ring is full, and `handle` then handles some events.
     #[inline(always)]
     pub fn produce_polling(&self, mut publish: impl FnMut(u64) -> bool, mut handle: impl FnMut()) {
@@ -163,7 +164,8 @@ pub struct Stage<const PRODUCERS: usize = 1> {
     checks: [Check; PRODUCERS],
     /// Number of events so far.
     seen: u64,
-    /// Number of events at which the clock is updated next: each producer's first, then all.
+    /// Number of seen events at which the stage next updates the clock: first one event of each
+    /// producer, then all events.
     mark: u64,
     timing: Arc<Timing>,
 }

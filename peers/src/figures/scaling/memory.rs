@@ -1,7 +1,8 @@
-//! Slots of the ring and bytes of an event, between two threads with a core each.
+//! Scales the slots of the ring and the bytes of an event, between two threads that have a core
+//! each.
 //!
 //! Events of many bytes are filled in their slots where the contender's interface allows that.
-//! `rtrb` by its `push` and `pop` copies each event twice.
+//! `rtrb` copies each event twice in its `push` and `pop`.
 //!
 //! Invariants
 //! - I1: a chunk of `rtrb` is committed after all of its slots are initialised.
@@ -22,7 +23,8 @@ use crate::work::{Check, Event, Words, per_event};
 const BATCH: u64 = 100;
 /// Number of slots of the ring whose events grow.
 const SLOTS: usize = 64;
-/// Size of all events of the ring whose number of slots shrinks as the events grow, in bytes.
+/// Size of all events together, in bytes, in the ring whose number of slots shrinks as the events
+/// grow.
 const MEMORY: usize = 16 << 20;
 
 /// Returns the figures of slots and of bytes.
@@ -37,7 +39,7 @@ fn slots(size: Size, ring: usize) -> Figure {
     let events = at_least_laps(size, ring, one_by_one::events(size, 0));
     let spec = StreamSpec { ring, events, batch: 1, steps: 0 };
     let mut contenders = measured(streams::<u64>(), spec);
-    // A batch fits the ring, or the producer would wait forever.
+    // A batch must fit the ring, or the producer would wait forever.
     if ring as u64 >= BATCH {
         let batches: [(ContenderKind, &str, StreamFn); 4] = [
             (ContenderKind::Ours, "slipring, batches of 100", ours::stream::<u64, Interleaved>),
@@ -78,7 +80,7 @@ fn streams<E: Event>() -> [(ContenderKind, &'static str, StreamFn); 6] {
     ]
 }
 
-/// Returns the figures of one table, whose rings have so many slots by the bytes of an event.
+/// Returns the figures of one table. `slots` returns the number of slots for the bytes of an event.
 fn bytes(size: Size, memory: &str, slots: fn(usize) -> usize) -> [Figure; 6] {
     let table = format!("scaling: bytes of an event, {memory}");
     [
@@ -93,7 +95,7 @@ fn bytes(size: Size, memory: &str, slots: fn(usize) -> usize) -> [Figure; 6] {
 
 fn of_size<E: Event>(size: Size, table: &str, slots: fn(usize) -> usize) -> Figure {
     let bytes = size_of::<E>();
-    // A word takes about a nanosecond on both sides together.
+    // Writing a word and reading it takes about a nanosecond in all.
     let nanos = 10 + bytes as u64 / 8;
     let events = size.pick(3_000_000 / nanos, 5_000_000 / nanos, 30_000_000 / nanos);
     let events = if size == Size::Smoke { events.min(3_000) } else { events };
@@ -150,7 +152,7 @@ fn in_place<E: Event>(spec: StreamSpec) -> f64 {
         return;
     };
     let receive = move |events, check: &mut Check| {
-        // The events are released in parts, so that the producer can go on meanwhile.
+        // The events are released in parts, so that the producer can continue meanwhile.
         let part = spec.ring as u64 / 8;
         drain(events, |max| {
             <Rtrb as Queue<E>>::receive_batch(&mut rx, max.min(part), |event| {

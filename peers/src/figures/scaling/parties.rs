@@ -8,7 +8,7 @@ use crate::figures::oversubscribed::queues::{ByBlocking, ByYielding};
 use crate::figures::oversubscribed::{Shape, cost_ns, events, ours, rings};
 use crate::measure::{Contender, ContenderKind, Figure, Size, numbered_column};
 
-/// Makes a shape with so many stages or producers.
+/// A function that makes a shape with this number of stages or producers.
 type ShapeOf = fn(usize) -> Shape;
 
 /// Returns the figures of stages, producers and members.
@@ -35,7 +35,8 @@ pub fn figures(size: Size) -> Vec<Figure> {
     shapes.chain(members).collect()
 }
 
-/// Returns the number of events for so many parties. Each party takes its share of the cores.
+/// Returns the number of events for this number of parties. Each party takes its share of the
+/// cores.
 fn events_for(size: Size, nanos: u64, parties: usize) -> u64 {
     events(size, nanos * (1 + parties as u64) / 3)
 }
@@ -77,8 +78,8 @@ fn contenders(size: Size, shape: Shape, count: usize) -> Vec<Contender> {
     all
 }
 
-/// Returns the contenders with `count` members that joined a tap beside a stage, and with as many
-/// more stages instead, which are there from the beginning.
+/// Returns contenders with `count` members that join a tap beside a stage. For comparison, other
+/// contenders have `count` additional stages instead, which are there from the beginning.
 fn members(size: Size, count: usize) -> Vec<Contender> {
     let events = events_for(size, cost_ns::YIELDING, 1 + count);
     let mut all = Vec::new();

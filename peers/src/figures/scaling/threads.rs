@@ -14,7 +14,7 @@ use crate::figures::oversubscribed::timing::Timing;
 use crate::figures::oversubscribed::{cost_ns, events, ours, rings};
 use crate::measure::{Contender, ContenderKind, Figure, Size, numbered_column};
 
-/// Runs a producer and a stage on two threads.
+/// A function that runs a producer and a stage on two threads.
 type Row = Box<dyn Fn(&Arc<Timing>) + Sync>;
 
 /// Returns a figure for each number of threads per core.
@@ -32,8 +32,9 @@ pub fn figures(size: Size) -> Vec<Figure> {
 }
 
 fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
-    // Numbers of events of each pair. Spinning threads without a core take the core from the
-    // others, and a pair must fill its ring several times for its threads to wait at all.
+    // Each pair has these numbers of events. Runs of spinning threads without a core of their own
+    // have fewer, because they take the cores from each other. That number is not divided among the
+    // pairs: a pair must fill its ring several times for its threads to wait at all.
     let each = |nanos| events(size, nanos) / pairs as u64;
     let many = each(cost_ns::YIELDING);
     let spinning = if 2 * pairs > usable_cores() { events(size, cost_ns::SPINNING) } else { many };
@@ -78,7 +79,8 @@ fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
     all
 }
 
-/// Runs `row` on so many pairs of threads. Returns the nanoseconds per event of all pairs.
+/// Runs `row` on this number of pairs of threads at once. Returns the nanoseconds per event of all
+/// pairs.
 fn run(pairs: usize, events: u64, row: &Row) -> f64 {
     let timing = Timing::of_pairs(pairs, events);
     thread::scope(|scope| {

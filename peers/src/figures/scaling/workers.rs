@@ -11,7 +11,7 @@ use crate::figures::pools::{self, PoolRun, Spec, Tally, Task, blocking, checked,
 use crate::measure::{ContenderKind, Figure, Size, numbered_column};
 use crate::work::{amount, steps_for};
 
-/// Number of keys, by which events belong to shards.
+/// Number of keys. An event's key determines its shard.
 const KEYS: u64 = 1024;
 
 /// Returns the figures of pools and of shards.

@@ -1,10 +1,10 @@
-//! Stages that share threads, beside a thread for each stage and beside one thread.
+//! Compares stages that share threads with a thread for each stage, and with one thread for all.
 //!
 //! - [`shapes`]: pipelines and fan-outs, whose producer does not work.
 //! - [`open`]: a pipeline whose events arrive at random times.
 //!
-//! All threads of a run are bound to two cores, and none is pinned. `Threads::Auto` finds two
-//! cores.
+//! All threads of a run are bound to two cores, and none is pinned to one of them. So
+//! `Threads::Auto` finds two cores.
 
 pub mod open;
 pub mod shapes;
@@ -16,7 +16,8 @@ use crate::measure::Size;
 /// The configuration of a chain.
 #[derive(Clone, Debug)]
 struct Config {
-    /// Whether the stages share as many threads as there are cores; otherwise each has its own.
+    /// Whether the stages share as many threads as there are cores. Otherwise each stage has its
+    /// own thread.
     shared: bool,
     /// Wait strategy of stages and producers.
     wait: Wait,
@@ -24,7 +25,7 @@ struct Config {
 
 impl Config {
     /// Returns the configurations that are compared. A busy spin takes the cores from the threads
-    /// that have none, and its runs are long.
+    /// that have none, and makes runs long, so only [`Size::Full`] includes it.
     fn all(size: Size) -> Vec<Config> {
         let shared = [Wait::ADAPTIVE, Wait::YIELDING, Wait::Blocking];
         let shared = shared.into_iter().map(|wait| Config { shared: true, wait });

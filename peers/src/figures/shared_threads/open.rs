@@ -50,11 +50,11 @@ pub fn figures(size: Size) -> Vec<Figure> {
     WORK.into_iter().flat_map(|nanos| LOADS.map(|load| figure(nanos, load))).collect()
 }
 
-/// Runs the pipeline with events at the times `due`, in nanoseconds since the schedule's begin.
+/// Runs the pipeline with events at the times `due`, in nanoseconds since the schedule's start.
 fn run(config: &Config, due: &'static [u64], count: u32) -> Values {
     let _cores = TwoCores::take();
-    // The begin of the schedule, as nanoseconds of `now`. The producer sets it before its first
-    // scheduled event.
+    // `begin` is the start of the schedule, in nanoseconds on the clock of `now`. The producer sets
+    // it before its first scheduled event.
     let (begin, running) = (AtomicU64::new(0), AtomicBool::new(false));
     let ended = Mutex::new(Values::new());
     let checked = |events: u64| {

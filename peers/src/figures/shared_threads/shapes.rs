@@ -69,7 +69,8 @@ impl Stages {
         let timing = Timing::new(self.count, events);
         let chain = slipring::ring(RING, || 0u64);
         let done = self.added_to(chain, &timing).run_inline(|inline| {
-            // The ring takes the first events without a turn of the stages.
+            // An empty ring takes events at once, so `publish` succeeds before the stages get their
+            // first turn.
             let inline = RefCell::new(inline);
             timing.produce_polling(
                 |event| inline.borrow_mut().publish(|slot| *slot = event).is_ok(),
