@@ -1,5 +1,5 @@
-//! A reader that is killed while the writer waits for it: the time from the signal until the
-//! writer's call returns, with an error or because a successor has made room.
+//! A reader is killed while the writer waits for it. The figure is the time from the signal until
+//! the writer's call returns, either with an error or because a successor has made room.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -21,12 +21,12 @@ use crate::measure::Values;
 
 /// Time limit for the wait of iceoryx2's publisher, which has no limit of its own.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two tries of a successor to take the place.
+/// Time between two attempts of a successor to take the dead reader's place.
 const RETRY: Duration = Duration::from_micros(100);
-/// Shortest time that the writer's call has waited when the reader is killed.
+/// Shortest time for which the writer's call waits before the reader is killed.
 const WAITING: Duration = Duration::from_millis(5);
-/// Range of times added to [`WAITING`], so that a kill comes anywhere between two checks for
-/// deaths.
+/// Range of the time that is added to [`WAITING`], so that a kill comes anywhere between two checks
+/// for deaths.
 const PHASES: Duration = Duration::from_millis(20);
 
 /// Runs the roles, kills the reader, and returns the time until the writer's call returned.
@@ -91,7 +91,7 @@ fn hang() -> RoleResult<()> {
     }
 }
 
-/// Makes the call that waits, and notes when it returned.
+/// Makes the writer's call that waits, and records when it returned.
 fn time<T>(control: &Control, call: impl FnOnce() -> T) -> T {
     control.full().store(1, Release);
     let returned = call();
@@ -113,7 +113,7 @@ fn write_ours(task: &Task, successor: bool, control: &Control) -> RoleResult<()>
     }
 }
 
-/// Takes the place of the dead reader, and reads on.
+/// Takes the place of the dead reader, and continues to read.
 fn succeed(task: &Task, control: &Control) -> RoleResult<()> {
     let attached = ours::attach::<u64>(task, "there", Wait::Blocking)?;
     meet(control, parties(true));
@@ -133,7 +133,7 @@ fn succeed(task: &Task, control: &Control) -> RoleResult<()> {
     loop {
         match reader.batch(1) {
             Ok(batch) => batch.release(),
-            // The writer has measured, and has left.
+            // The writer has finished its measurement and left.
             Err(WaitError::Closed) => return Ok(()),
             Err(error) => return Err(error.into()),
         };

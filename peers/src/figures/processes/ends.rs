@@ -1,4 +1,4 @@
-//! Both ends of each kind of run, over any link.
+//! The writer's and the reader's end of each kind of run, over any link.
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -28,22 +28,22 @@ pub trait Link<E: Event> {
     type Rx;
     /// Whether the writer's end is dropped after the last event, which ends the reader's stream.
     const CLOSES: bool = false;
-    /// Makes the ring `name` of a run, in the measuring process.
+    /// Makes the ring `name` of a run. The measuring process calls it.
     fn make(task: &Task, name: &str) -> RoleResult<()>;
     /// Makes the ring `name` of a run whose roles are threads of this process, unless
     /// [`Link::make`] has made it.
     fn prepare(_task: &Task, _name: &str) -> RoleResult<()> {
         Ok(())
     }
-    /// Opens the writer's end. May wait for the reader's.
+    /// Opens the writer's end. May wait for the reader's end.
     fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx>;
-    /// Opens the reader's end. May wait for the writer's.
+    /// Opens the reader's end. May wait for the writer's end.
     fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx>;
-    /// Completes the reader's end when both ends are open.
+    /// Completes the reader's end, once both ends are open.
     fn connect(_rx: &mut Self::Rx) {}
     /// Sends the event `number`.
     fn send(tx: &mut Self::Tx, number: u64);
-    /// Sends `len` events from `first` on, in one publication if the link can.
+    /// Sends `len` events from `first` on, in one publication if the link supports that.
     fn send_batch(tx: &mut Self::Tx, first: u64, len: u64) {
         (first..first + len).for_each(|number| Self::send(tx, number));
     }
@@ -51,16 +51,16 @@ pub trait Link<E: Event> {
     fn stream(rx: &mut Self::Rx, events: u64, check: &mut Check);
     /// Waits for one event and returns its number.
     fn receive(rx: &mut Self::Rx) -> u64;
-    /// Calls `answer` with this number of events, one after another.
+    /// Receives this number of events, and calls `answer` with the number of each.
     fn each(rx: &mut Self::Rx, events: usize, mut answer: impl FnMut(u64)) {
         (0..events).for_each(|_| answer(Self::receive(rx)));
     }
 }
 
-/// The functions of one link and type of events.
+/// The functions of one link for one type of event.
 #[derive(Clone, Copy)]
 pub struct Ends {
-    /// Makes the rings of a run, in the measuring process.
+    /// Makes the rings of a run. The measuring process calls it.
     pub make: fn(&Task) -> RoleResult<()>,
     /// Completes the setup for roles that are threads of this process.
     pub prepare: fn(&Task) -> RoleResult<()>,
@@ -115,7 +115,7 @@ fn play<E: Event, L: Link<E>>(task: &Task) -> RoleResult<Values> {
     }
 }
 
-/// Waits until both processes have opened their ends, and every reader's end is complete.
+/// Waits until both processes have opened their ends and completed their readers' ends.
 fn open<E: Event, L: Link<E>>(control: &Control, rx: Option<&mut L::Rx>) {
     meet(control, 2);
     if let Some(rx) = rx {
@@ -124,8 +124,8 @@ fn open<E: Event, L: Link<E>>(control: &Control, rx: Option<&mut L::Rx>) {
     meet(control, 4);
 }
 
-/// Waits until all processes together, the caller included, have called this function `count`
-/// times.
+/// Waits until the processes of the run, including the caller, have called this function `count`
+/// times in all.
 pub fn meet(control: &Control, count: u64) {
     control.arrived().fetch_add(1, AcqRel);
     while control.arrived().load(Acquire) < count {
@@ -133,8 +133,8 @@ pub fn meet(control: &Control, count: u64) {
     }
 }
 
-/// Drops the writer's end, if that ends the reader's stream. Otherwise the end is kept until the
-/// reader has finished.
+/// Drops the writer's end if that ends the reader's stream. Otherwise returns the end, which the
+/// caller keeps until the reader has finished.
 fn close<E: Event, L: Link<E>>(tx: L::Tx) -> Option<L::Tx> {
     (!L::CLOSES).then_some(tx)
 }
@@ -177,7 +177,8 @@ fn receive_stream<E: Event, L: Link<E>>(
     Ok(Values::new())
 }
 
-/// Sends half of the events of a fan-in. The writer returns the time per event of both halves.
+/// Sends half of the events of a fan-in. The first writer returns the time per event of both
+/// halves.
 fn send_share<E: Event, L: Link<E>>(
     role: Role,
     spec: StreamSpec,
@@ -251,7 +252,7 @@ fn echo<E: Event, L: Link<E>>(
     Ok(Values::new())
 }
 
-/// Sends events whose numbers are the times at which they were sent, each to a sleeping reader.
+/// Sends each event to a sleeping reader. An event's number is the time at which it was sent.
 fn wake<E: Event, L: Link<E>>(
     rounds: usize,
     mut tx: L::Tx,

@@ -31,13 +31,13 @@ pub fn create(path: &Path, bytes: usize) -> io::Result<()> {
     Ok(ftruncate(&file, bytes.next_multiple_of(size_of::<Line>()) as u64)?)
 }
 
-/// A mapped file, as lines of atomic words.
+/// A mapped file that is used as lines of atomic words.
 pub struct Mapping {
     first: NonNull<Line>,
     lines: usize,
 }
 
-// SAFETY: the mapping gives out atomic words only.
+// SAFETY: the mapping gives access to atomic words only.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -53,7 +53,7 @@ impl Mapping {
         let first = unsafe { mmap(ptr::null_mut(), bytes, access, flags, &file, 0)? };
         let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = Mapping { first, lines: bytes / size_of::<Line>() };
-        // An atomic addition of nothing makes the page writable without a change.
+        // Adding zero atomically makes each page writable without changing its content.
         for line in mapping.iter().step_by(4096 / size_of::<Line>()) {
             line.word().fetch_add(0, Relaxed);
         }
@@ -70,7 +70,7 @@ impl Deref for Mapping {
     type Target = [Line];
     fn deref(&self) -> &[Line] {
         // SAFETY: the pages are mapped as long as `self` lives, and the file is not shortened (I1).
-        // A page is aligned to 128. The words are atomic, so other processes may change them.
+        // A page is aligned to 128 bytes. The words are atomic, so other processes may change them.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.lines) }
     }
 }
@@ -82,13 +82,13 @@ impl Drop for Mapping {
     }
 }
 
-/// The words by which the processes of one run agree.
+/// The shared words through which the processes of one run coordinate.
 pub struct Control(Mapping);
 
 impl Control {
     const NAME: &str = "control";
 
-    /// Makes the words of a run.
+    /// Makes the file with the words of a run.
     pub fn create(folder: &Path) -> io::Result<()> {
         create(&folder.join(Self::NAME), 8 * size_of::<Line>())
     }
@@ -96,7 +96,7 @@ impl Control {
     pub fn open(folder: &Path) -> io::Result<Control> {
         Ok(Control(Mapping::open(&folder.join(Self::NAME))?))
     }
-    /// Number of processes that have opened their ends.
+    /// Number of calls of [`meet`](super::ends::meet) in all processes.
     pub fn arrived(&self) -> &AtomicU64 {
         self.0[0].word()
     }
@@ -124,7 +124,7 @@ impl Control {
     pub fn left(&self) -> &AtomicU64 {
         self.0[6].word()
     }
-    /// 1 as soon as the tap's reader has left or is dead, and the stream may begin.
+    /// 1 as soon as the stream may begin, because the tap's reader has left or is dead.
     pub fn begin(&self) -> &AtomicU64 {
         self.0[7].word()
     }

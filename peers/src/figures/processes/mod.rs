@@ -1,13 +1,13 @@
-//! Processes beside threads, pipes, sockets, iceoryx2, Aeron and hand-made limits in a shared
-//! mapping.
+//! Compares slipring between processes with slipring between threads, with pipes, sockets, iceoryx2
+//! and Aeron, and with hand-made limits in a shared mapping.
 //!
 //! A run starts this program once for each role, writer and reader, and gives each process a core
-//! of its own, as threads have. For measurements of threads, one process plays the same roles by
+//! of its own, as it does with threads. To measure threads, one process plays the same roles with
 //! the same code, each on a thread.
 //!
 //! Before the timed events, all pages are touched, and a lap of the ring passes untimed. The reader
-//! checks order and sum. A stream ends when the writer sees in shared memory that the reader has
-//! finished.
+//! checks the order and the sum of the events. A stream ends when the writer sees in shared memory
+//! that the reader has finished.
 
 mod death;
 mod ends;
@@ -58,11 +58,11 @@ fn play(task: &Task) -> RoleResult<Values> {
     }
 }
 
-/// Size of the stack on which rings are made: slots of a megabyte pass over it.
+/// Size of the stack on which rings are made, because slots of a megabyte are built on the stack.
 const STACK: usize = 64 << 20;
 
-/// Plays all roles of a run, each on a thread. A role that fails ends the process, and so all other
-/// roles.
+/// Plays all roles of a run, each on a thread. A role that fails ends the process, and with it all
+/// other roles.
 fn play_threads(task: &Task) -> RoleResult<Values> {
     let ends = links::ends(&task.link, task.bytes).ok_or("no such link")?;
     thread::scope(|scope| {
@@ -95,7 +95,7 @@ fn play_one(task: &Task) -> RoleResult<Values> {
     (ends.ok_or_else(|| format!("no link {} for {} bytes", task.link, task.bytes))?.play)(task)
 }
 
-/// Time within which a segment without a stated notice notices a dead process, in milliseconds.
+/// Default time within which a segment notices a dead process, in milliseconds.
 const NOTICE_MS: u64 = 20;
 
 /// Runs one contender once, in a process for each role.
@@ -185,7 +185,8 @@ fn within(rows: &[(&'static str, &'static str)], bytes: usize, work: Work) -> Ve
     rows.iter().map(contender).collect()
 }
 
-/// The name in tables, and the name in [`links::ends`], of a contender whose roles are threads.
+/// The contenders whose roles are threads: for each its name in tables, and its name in
+/// [`links::ends`].
 const THREADS: [(&str, &str); 2] =
     [("slipring, two threads", "heap"), ("slipring, two threads on a segment", "slipring")];
 
@@ -207,7 +208,7 @@ fn figure(table: &str, column: &str, contenders: Vec<Contender>) -> Figure {
     Figure { table, column, baseline: None, contenders }
 }
 
-/// Returns the contenders of a stream: threads, then processes.
+/// Returns the contenders of a stream: those between threads, then those between processes.
 fn streams(bytes: usize, rows: &[Row], spec: StreamSpec) -> Vec<Contender> {
     let mut contenders = within(&THREADS, bytes, Work::Stream(spec));
     contenders.extend(between(rows, bytes, Work::Stream(spec)));
@@ -250,7 +251,8 @@ fn round_trip(size: Size, programs: &Programs) -> Figure {
     let rounds = size.pick(500, 10_000, 30_000);
     let mut contenders = within(&THREADS, 8, Work::RoundTrip { rounds });
     contenders.extend(between(&ROUND_TRIPS, 8, Work::RoundTrip { rounds }));
-    // A spin hint lasts as long as a part of a round trip, so an event waits for the end of a hint.
+    // A spin hint takes a part of a round trip's time, and an event that comes meanwhile waits for
+    // the end of the hint. So these contenders poll without hints.
     let unpaused = [
         ("slipring, two threads, no spin hints", "polling on the heap"),
         ("slipring, two threads on a segment, no spin hints", "polling"),
@@ -285,15 +287,15 @@ fn several(size: Size) -> [Figure; 2] {
     ]
 }
 
-/// Returns the figure of a wake: from before the call that sends until a sleeping reader has the
-/// event.
+/// Returns the figure of a wake: the time from before the sending call until a sleeping reader has
+/// the event.
 fn wake(size: Size) -> Figure {
     let rounds = size.pick(50, 1_000, 3_000);
     figure("wake of a sleeping reader", "ns", between(&WAKES, 8, Work::Wake { rounds }))
 }
 
-/// Returns the figures of the cost of checks for deaths: for a busy ring per event, and for a
-/// sleeping reader in processor time per second.
+/// Returns the figures of what checks for deaths cost: nanoseconds per event for a busy ring, and
+/// processor time per second for a sleeping reader.
 fn notices(size: Size) -> [Figure; 2] {
     let stream = StreamSpec { ring: 1024, events: events(size, 0), batch: 1, steps: 0 };
     let idle = Work::Idle { time: Duration::from_millis(size.pick(100, 1_000, 3_000)) };
@@ -312,7 +314,7 @@ fn notices(size: Size) -> [Figure; 2] {
     ]
 }
 
-/// Returns the figure of a tap's reader that is killed in its sleep before a stream.
+/// Returns the figure of a stream before which a sleeping reader of a tap is killed.
 fn dead_sleeper(size: Size) -> Figure {
     let spec = StreamSpec { ring: 1024, events: events(size, 0), batch: 1, steps: 0 };
     let contender = |(name, fate, notice_ms)| {
@@ -349,8 +351,8 @@ fn death() -> Figure {
     figure("a killed reader, until the writer's call returns", "ns", contenders.into())
 }
 
-/// Returns the name of a contender whose call would wait on: the figure gives the call up after
-/// `patience`.
+/// Returns the name of a contender whose call would wait forever, so that the figure gives it up
+/// after `patience`.
 fn given_up(patience: Duration) -> String {
     format!("iceoryx2, given up after {} s", patience.as_secs())
 }

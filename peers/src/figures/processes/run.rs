@@ -1,8 +1,8 @@
-//! A run: processes of this program with a role each, started, awaited and ended by the measuring
-//! process.
+//! A run, in which each process of this program plays a role. The measuring process starts these
+//! processes, waits for them, and ends them.
 //!
-//! The measuring process sleeps during a run. An end of a role other than its regular one, or a run
-//! that takes too long, ends all roles of the run.
+//! The measuring process sleeps during a run. It ends all roles if one of them ends irregularly, or
+//! if the run takes too long.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -19,7 +19,7 @@ use crate::measure::Values;
 
 /// Time after which a run counts as hanging.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
-/// A folder in shared memory. It is removed with the value, together with the files that iceoryx2
+/// A folder in shared memory. Dropping this value removes the folder, and the files that iceoryx2
 /// leaves beside it.
 pub struct Folder(PathBuf);
 
@@ -47,7 +47,7 @@ impl Drop for Folder {
     }
 }
 
-/// The processes of a run. All of them are ended and reaped on drop.
+/// The processes of a run. Dropping this value ends and reaps all of them.
 pub struct Roles {
     children: Vec<(Role, Child)>,
     /// Output of each role, once the role has closed it.
@@ -70,7 +70,7 @@ impl Roles {
             let output = child.stdout.take();
             started.children.push((role, child));
             let to = to.clone();
-            // The thread ends when the process does.
+            // This thread ends when the process ends.
             thread::spawn(move || {
                 let mut text = String::new();
                 let _ = output.map(|mut output| output.read_to_string(&mut text));
@@ -80,7 +80,7 @@ impl Roles {
         Ok(started)
     }
 
-    /// Ends a role at once. Returns the time before the signal.
+    /// Kills a role's process. Returns the time just before the signal.
     pub fn kill(&mut self, role: Role) -> io::Result<u64> {
         let child = self.children.iter_mut().find(|(of, _)| *of == role);
         let begin = now();
@@ -95,7 +95,8 @@ impl Roles {
         waited.map_err(|error| error.to_string())
     }
 
-    /// Waits for the regular end of every role but those in `killed`, and returns their values.
+    /// Waits until all roles have ended, regularly except for those in `killed`. Returns the values
+    /// of the regular ones.
     pub fn finish(mut self, killed: &[Role]) -> Result<Values, String> {
         let limit = Instant::now() + RUN_LIMIT;
         let mut values = Values::new();
@@ -114,7 +115,7 @@ impl Roles {
         Ok(values)
     }
 
-    /// Sleeps until `reached`. Fails if a role ends before.
+    /// Sleeps until `reached` returns true. Fails if a role ends before that.
     pub fn until(&mut self, what: &str, mut reached: impl FnMut() -> bool) -> Result<(), String> {
         let limit = Instant::now() + RUN_LIMIT;
         while !reached() {
@@ -152,7 +153,7 @@ impl Drop for Roles {
     }
 }
 
-/// Renders a role's values: `ok`, and a metric and a value for each.
+/// Renders a role's values as `ok`, followed by the metric and the number of each value.
 pub fn render(values: &Values) -> String {
     let values = values.iter().map(|(metric, value)| format!(" {metric} {value}"));
     format!("ok{}", values.collect::<String>())

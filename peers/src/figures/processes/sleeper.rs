@@ -1,5 +1,5 @@
-//! A tap's reader that is killed in its sleep, before a stream: the cost, for the other parties, of
-//! the sleeper's count and the position that it leaves.
+//! A tap's reader is killed in its sleep before a stream. The figure is the cost for the other
+//! parties, because the dead reader's position remains and the count of sleepers still includes it.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
@@ -17,7 +17,7 @@ use crate::contenders::{StreamSpec, produce};
 use crate::measure::Values;
 use crate::work::Check;
 
-/// Time for which the tap's reader has waited when it leaves or is killed.
+/// Time for which the tap's reader waits before it leaves or is killed.
 const ASLEEP: Duration = Duration::from_millis(10);
 
 /// Runs the roles, and starts the stream when the tap's reader has left or is dead.
@@ -74,7 +74,7 @@ fn write(task: &Task, spec: StreamSpec, control: &Control) -> RoleResult<Values>
     while control.done().load(Acquire) == 0 {
         std::hint::spin_loop();
     }
-    // The first lap, behind which the dead reader's position stands, is a part of the time.
+    // The time includes the first lap, at whose beginning the dead reader's position stands.
     Ok(vec![("ns", begin.elapsed().as_nanos() as f64 / spec.all() as f64)])
 }
 
@@ -103,7 +103,7 @@ fn sleep(task: &Task, fate: Fate, control: &Control) -> RoleResult<Values> {
     }
     drop(rx);
     control.left().store(1, Release);
-    // The measuring process would take an end before the stream for a failure.
+    // If this process ended before the stream, the measuring process would see that as a failure.
     while control.begin().load(Acquire) == 0 {
         thread::sleep(Duration::from_micros(100));
     }

@@ -1,4 +1,4 @@
-//! The task of a process: its role, the work of the run, and the ties to the measuring process.
+//! The task of a process: its role, the work of the run, and its relation to the measuring process.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::contenders::StreamSpec;
 
-/// Names the environment variable with a process's task.
+/// Name of the environment variable that holds a process's task.
 pub const TASK: &str = "SLIPRING_PEERS_TASK";
-/// Names the environment variable with the role that kills itself at its start, for tests.
+/// Name of the environment variable with which a test names the role that kills itself at its
+/// start.
 const DIES: &str = "SLIPRING_PEERS_DIES";
 
 /// An error of a role or of a run.
@@ -28,7 +29,7 @@ pub enum Role {
     SecondWriter,
     /// Waits at a tap before the stream begins.
     Sleeper,
-    /// Plays writers and reader in one process, on a thread each.
+    /// Plays the writers and the reader in one process, each on its own thread.
     Threads,
 }
 
@@ -57,13 +58,13 @@ pub enum Fate {
 pub enum Work {
     /// A stream in one direction.
     Stream(StreamSpec),
-    /// Streams of two writers to one reader, all on two cores.
+    /// Streams from two writers to one reader, with all of them on two cores.
     FanIn(StreamSpec),
     /// Round trips of one event through two rings.
     RoundTrip { rounds: usize },
-    /// Events to a reader that sleeps when each of them is sent.
+    /// Events to a reader that is asleep whenever one is sent.
     Wake { rounds: usize },
-    /// A reader that waits so long for its only event.
+    /// A reader whose only event comes after `time`.
     Idle { time: Duration },
     /// The reader is killed while the writer waits for it.
     Death { successor: bool },
@@ -120,7 +121,8 @@ pub fn own_task() -> Option<RoleResult<Task>> {
     Some(serde_json::from_str(&task).map_err(Into::into))
 }
 
-/// Has the kernel end this process with the measuring process, and, in a test, ends it now.
+/// Makes the kernel kill this process when the measuring process ends. In a test, kills the process
+/// now if its role is the one that dies.
 pub fn bind_to_parent(task: &Task) -> RoleResult<()> {
     use rustix::process::*;
     set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -133,13 +135,13 @@ pub fn bind_to_parent(task: &Task) -> RoleResult<()> {
     Ok(())
 }
 
-/// Returns the time that all processes share, in nanoseconds.
+/// Returns the time of a clock that all processes share, in nanoseconds.
 pub fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Returns the prefix of the names that iceoryx2 uses in shared memory for a run.
+/// Returns the prefix of the names that iceoryx2 gives its files in shared memory for a run.
 pub fn iceoryx_prefix(folder: &Path) -> String {
     format!("{}_", folder.file_name().unwrap_or_default().to_string_lossy())
 }

@@ -1,9 +1,9 @@
-//! iceoryx2, by publish and subscribe. Its publisher waits while the subscriber's buffer is full,
-//! so that no sample is lost.
+//! iceoryx2 with its publish and subscribe. Its publisher waits while the subscriber's buffer is
+//! full, so that no sample is lost.
 //!
 //! Invariants
-//! - I1: events are words in an array, without pointers and destructors, and of one layout in all
-//!   processes of a run, which are of one program.
+//! - I1: events are arrays of words, without pointers and destructors. They have one layout in all
+//!   processes of a run, because these run the same program.
 //! - I2: every word of a sample is written before the sample is sent.
 
 use std::fmt::Debug;
@@ -72,7 +72,7 @@ pub struct Samples;
 impl<E: Event + Debug + ZeroCopySend> Link<E> for Samples {
     type Tx = Port<Publisher<Service, E, ()>>;
     type Rx = Port<Subscriber<Service, E, ()>>;
-    /// Both ends open the service or make it, whichever comes first.
+    /// Does nothing: the end that comes first makes the service, and the other end opens it.
     fn make(_task: &Task, _name: &str) -> RoleResult<()> {
         Ok(())
     }
@@ -84,7 +84,7 @@ impl<E: Event + Debug + ZeroCopySend> Link<E> for Samples {
             .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
             .max_loaned_samples(ring + 1);
         let port = port.create()?;
-        // The pages of all samples that the ring can hold are touched here.
+        // This touches the pages of all samples that the ring can hold.
         let mut loans = Vec::new();
         for _ in 0..ring + 1 {
             let mut loan = port.loan_uninit()?;
@@ -108,7 +108,7 @@ impl<E: Event + Debug + ZeroCopySend> Link<E> for Samples {
     fn send(tx: &mut Self::Tx, number: u64) {
         let mut sample = tx.port.loan_uninit().expect("a sample is free");
         E::init(sample.payload_mut(), number);
-        // SAFETY: the event is made in the sample (I2).
+        // SAFETY: `init` has written every word of the sample (I2).
         let sample = unsafe { sample.assume_init() };
         assert_eq!(sample.send().expect("the sample is sent"), 1, "a sample without a receiver");
     }
@@ -131,7 +131,8 @@ impl<E: Event + Debug + ZeroCopySend> Link<E> for Samples {
     }
 }
 
-/// A sample for each publication: a slice of events. The ring holds as many events as other rings.
+/// A sample for each publication, which is a slice of events. The ring holds as many events as
+/// other rings.
 pub struct Slices;
 
 impl Link<u64> for Slices {
@@ -233,7 +234,7 @@ impl Link<u64> for Notified {
     }
 }
 
-/// Makes a publisher that gives a sample up when the subscriber's buffer stays full for `patience`.
+/// Makes a publisher that gives up a sample if the subscriber's buffer stays full for `patience`.
 pub fn impatient(task: &Task, patience: Duration) -> RoleResult<Port<Publisher<Service, u64, ()>>> {
     let node = node(task)?;
     let service = declare::<u64>(&node, "there", task.work.ring())?.open_or_create()?;

@@ -1,4 +1,4 @@
-//! The ways from one process to another.
+//! The links, which are the ways from one process to another.
 
 pub mod iceoryx;
 pub mod kernel;
@@ -9,7 +9,7 @@ use super::ends::{Ends, Kilobyte, Megabyte};
 
 /// Returns the functions of the link `name` for events of `bytes` bytes.
 pub fn ends(name: &str, bytes: usize) -> Option<Ends> {
-    /// Links for events of each size, and links for words only.
+    /// Lists links that carry events of every size, and links that carry only words.
     macro_rules! table {
         ($($all:literal: $link:ident;)* words: $($words:literal: $of_words:ty;)*) => {
             match (name, bytes) {

@@ -1,8 +1,8 @@
-//! slipring, through a segment, and through a ring on the heap of a process that plays all roles.
+//! slipring through a segment, and through a ring on the heap of a process that plays all roles.
 //!
 //! Invariants
 //! - I1: only the processes of a run can open its folder. They follow the protocol, resize nothing,
-//!   leave no writes to the kernel or to devices, and do not fork.
+//!   leave no write to a slot pending in the kernel or a device, and do not fork.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -31,14 +31,14 @@ impl SharedEvent for Megabyte {
 /// Name of the stage that reads.
 pub const STAGE: &str = "reader";
 
-/// Name of the tap of a ring that has one.
+/// Name of the tap, if a ring has one.
 pub const TAP: &str = "tap";
 
 fn path(task: &Task, name: &str) -> PathBuf {
     task.folder.join(format!("{name}.slipring"))
 }
 
-/// Returns the wait of ends that spin, unless they share cores.
+/// Returns the wait strategy of ends that spin. Ends that share cores yield instead.
 fn eager(task: &Task) -> Wait {
     if let Work::FanIn(_) = task.work { Wait::YIELDING } else { Wait::BusySpin }
 }
@@ -50,7 +50,7 @@ fn declare<E: SharedEvent>(task: &Task, name: &str) -> Builder<E> {
     Segment::create_at(path(task, name)).capacity(ring).notice(notice).reader(STAGE)
 }
 
-/// Makes the segment of a run whose reader is killed.
+/// Makes the segment of a run in which the reader is killed.
 pub fn make_mortal(task: &Task) -> RoleResult<()> {
     let Work::Death { successor } = task.work else { return Err("no death".into()) };
     let on_death = if successor { OnDeath::Wait } else { OnDeath::Tell };
@@ -58,7 +58,7 @@ pub fn make_mortal(task: &Task) -> RoleResult<()> {
     Ok(())
 }
 
-/// Makes the segment of a run with a tap's reader that leaves or is killed.
+/// Makes the segment of a run in which a tap's reader leaves or is killed.
 pub fn make_tapped(task: &Task) -> RoleResult<()> {
     declare::<u64>(task, "there").tap(TAP, 1).build()?;
     Ok(())
@@ -67,11 +67,11 @@ pub fn make_tapped(task: &Task) -> RoleResult<()> {
 /// Attaches to the segment of a run.
 pub fn attach<E: SharedEvent>(task: &Task, name: &str, wait: Wait) -> RoleResult<Attached<E>> {
     let segment = Segment::open_at(path(task, name))?;
-    // SAFETY: only processes of this run attach, which follow the protocol (I1).
+    // SAFETY: only processes of this run attach, and they follow the protocol (I1).
     Ok(unsafe { segment.attach()? }.wait(wait)?)
 }
 
-/// The way in which all ends send.
+/// Implements sending, in the same way for all ends.
 macro_rules! sending {
     () => {
         const CLOSES: bool = true;
@@ -95,7 +95,8 @@ macro_rules! sending {
     };
 }
 
-/// The way in which spinning ends receive: with a spin hint after each poll that found nothing.
+/// Implements sending and receiving for ends that spin, with a spin hint after each poll that found
+/// nothing.
 macro_rules! spinning {
     () => {
         sending!();
@@ -157,7 +158,7 @@ impl Link<u64> for Several {
     spinning!();
 }
 
-/// The ends of a ring on the heap that no thread has taken yet.
+/// The ends of a ring on the heap, without those that threads have already taken.
 struct Untaken<T, R> {
     tx: Vec<T>,
     rx: Option<R>,
@@ -232,7 +233,7 @@ impl Link<u64> for SeveralOnHeap {
     spinning!();
 }
 
-/// The way in which polling ends receive: without a pause, so that an event is seen whenever it
+/// Implements the link for ends that poll without a pause, so that an event is seen whenever it
 /// comes.
 macro_rules! polling {
     ($spinning:ty) => {

@@ -1,11 +1,11 @@
 //! Hand-made lower bounds in a shared mapping. They protect nothing and cannot be closed.
 //!
 //! Invariants
-//! - I1: the mapping has a first line and as many slots behind it as the ring's capacity, which
-//!   `open` has checked. Zeros are a slot.
+//! - I1: the mapping has a first line and, behind it, as many slots as the ring's capacity. `open`
+//!   has checked this. A slot may consist of zeros.
 //! - I2: there is one writer. It writes a slot after the reader has released it and before it
 //!   stamps the slot's run; the reader reads it between the stamp and the release.
-//! - I3: the second line of a futex's mapping has accesses of 32 bits alone.
+//! - I3: all accesses to the second line of a futex's mapping have 32 bits.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -24,18 +24,19 @@ fn path(task: &Task, name: &str) -> PathBuf {
     task.folder.join(format!("{name}.raw"))
 }
 
-/// A slot. Its stamp is the end of the run of events that begins here.
+/// A slot with its stamp and its event. The stamp is the end of the run of events that begins in
+/// this slot.
 #[repr(C)]
 struct Slot<E>(AtomicU64, UnsafeCell<E>);
 
 /// One end of a ring with a stamp in each slot.
 pub struct RingEnd<E> {
-    /// The reader's position in the first line, and the slots behind it.
+    /// Mapping with the reader's position in its first line, and with the slots behind that line.
     mapping: Mapping,
     capacity: u64,
     /// Next position of this end.
     next: u64,
-    /// First position that may not be free, as the writer knows.
+    /// First position that may not be free, as far as the writer knows.
     limit: u64,
     event: PhantomData<E>,
 }
@@ -66,7 +67,8 @@ impl<E: Event> RingEnd<E> {
             }
         }
         for (seq, number) in (self.next..).zip(first..first + len) {
-            // SAFETY: the reader has released the slot, and sees the event after its stamp (I2).
+            // SAFETY: the reader has released the slot, and reads the event only after its stamp
+            // (I2).
             unsafe { (*self.slot(seq).1.get()).fill(number) }
         }
     }
@@ -77,7 +79,7 @@ impl<E: Event> RingEnd<E> {
         let begin = self.next;
         while self.next - begin <= self.capacity / 8 {
             let slot = self.slot(self.next);
-            // The stamp is the end of a run. A stamp of an older lap is smaller.
+            // The stamp is the end of a run. A stamp of an older lap is not beyond `next`.
             let end = slot.0.load(Acquire);
             if end <= self.next {
                 break;
@@ -141,10 +143,11 @@ impl<E: Event> Link<E> for Ring {
     }
 }
 
-/// One word on a line of its own. The writer waits for nothing, so it serves round trips only.
+/// One word on a line of its own. The writer never waits for room, so this link serves round trips
+/// only.
 pub struct Word;
 
-/// One end of a word, and the value that this end has seen last.
+/// One end of a word: the mapping, and the value that this end has seen last.
 pub struct WordEnd(Mapping, u64);
 
 impl WordEnd {
@@ -184,7 +187,7 @@ impl Link<u64> for Word {
     }
 }
 
-/// One word, and a futex at which the reader sleeps.
+/// One word, and a futex on which the reader sleeps.
 pub struct Futex;
 
 /// One end of a word with a futex: the mapping, and the count of events at this end.
@@ -197,8 +200,8 @@ impl FutexEnd {
     /// Returns the word of the futex: the count of events sent.
     fn count(&self) -> &AtomicU32 {
         let word = self.0[1].word().as_ptr().cast::<u32>();
-        // SAFETY: the first half of a word of the mapping, which has no access of another size
-        // (I3).
+        // SAFETY: this is the first half of a word of the mapping, and all accesses to it have this
+        // size (I3).
         unsafe { AtomicU32::from_ptr(word) }
     }
 }
@@ -226,7 +229,8 @@ impl Link<u64> for Futex {
     }
     fn receive(rx: &mut FutexEnd) -> u64 {
         while rx.count().load(Acquire) == rx.1 {
-            // An interruption, or a word that has changed, only means that the word is read again.
+            // The call may fail because of a signal or a changed word. In both cases the loop reads
+            // the word again.
             let _ = futex::wait(rx.count(), futex::Flags::empty(), rx.1, None);
         }
         rx.1 += 1;
