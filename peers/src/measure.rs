@@ -31,7 +31,7 @@ impl Size {
 pub enum ContenderKind {
     /// slipring.
     Ours,
-    /// Hand-made code that protects nothing, as a lower bound of the hardware.
+    /// Hand-made code that protects nothing, as the lower bound that the hardware sets.
     Limit,
     /// Another crate, or the standard library.
     Peer,

@@ -1,4 +1,4 @@
-//! Measured series as tables for people and as JSON lines for programs.
+//! Renders measured series as tables for people and as JSON lines for programs.
 
 use std::io;
 

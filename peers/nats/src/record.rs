@@ -1,4 +1,4 @@
-//! Measured values as tables for people and as JSON lines for programs.
+//! Renders measured values as tables for people and as JSON lines for programs.
 
 use serde::Serialize;
 use slipring_support::numbers::significant;

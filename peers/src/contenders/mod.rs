@@ -53,7 +53,7 @@ pub struct Sides<S, C, R> {
     pub receive: R,
 }
 
-/// Runs the producer's side of a stream. Returns the start of the timed events.
+/// Runs the producer's side of a stream. Returns the time at which the timed events began.
 pub fn produce(spec: StreamSpec, mut send: impl FnMut(u64, u64)) -> Instant {
     let mut state = 1;
     let mut next = 1;

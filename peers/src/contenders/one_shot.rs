@@ -29,7 +29,8 @@ pub trait OneShot {
     fn send(tx: Self::Tx, value: u64);
     /// Receives the value, unless it is not there yet.
     fn try_receive(rx: &mut Self::Rx) -> Option<u64>;
-    /// Waits for the value in the contender's own way, which sleeps in the end.
+    /// Waits for the value in the contender's own way. All contenders except [`Word`] sleep if the
+    /// value does not come soon.
     fn receive(rx: Self::Rx) -> u64;
 }
 

@@ -280,7 +280,7 @@ queue!(
 pub trait Blocking: Queue<u64> {
     /// Sends an event; blocks while the queue is full.
     fn send(tx: &Self::Tx, event: u64);
-    /// Receives an event; blocks while the queue is empty. Returns none after the last sender is
+    /// Receives an event; blocks while the queue is empty. Returns `None` once the last sender is
     /// dropped and the queue is empty.
     fn receive(rx: &Self::Rx) -> Option<u64>;
 }

@@ -71,8 +71,8 @@ stream!(
     shared_stream, build_multi_producer
 );
 
-/// Measures round trips through two rings, which both threads poll. Polling is the crate's
-/// interface for threads of the user.
+/// Measures round trips through two rings, which both threads poll, because polling is the crate's
+/// interface for the user's own threads.
 pub fn round_trip(rounds: Rounds) -> Vec<u64> {
     let (mut there, builder) = build_single_producer(1024, || 0u64, BusySpin).new_event_poller();
     let mut tx = builder.build();

@@ -28,7 +28,8 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     figures
 }
 
-/// Returns all contenders, and slipring with a consumer that takes batches instead of a callback.
+/// Returns all contenders, including slipring with a consumer that takes batches instead of a
+/// callback.
 fn contenders() -> Vec<(ContenderKind, &'static str, StreamFn)> {
     let mut all = streams::<u64>();
     all.push((

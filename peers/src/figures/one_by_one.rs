@@ -13,7 +13,7 @@ use crate::work::{Event, Words, amount, baseline, steps_for};
 /// A function that measures a stream and returns the nanoseconds per event.
 pub type StreamFn = fn(StreamSpec) -> f64;
 
-/// Returns kind, name and stream of every contender.
+/// Returns the kind, the name and the stream function of every contender.
 pub fn streams<E: Event>() -> Vec<(ContenderKind, &'static str, StreamFn)> {
     use ContenderKind::{Limit, Ours, Peer, Rejected};
     vec![

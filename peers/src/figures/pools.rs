@@ -32,14 +32,14 @@ pub struct Spec {
     pub events: u64,
 }
 
-/// The work on an event, which is a number.
+/// The work on an event. An event is a number.
 #[derive(Clone, Copy, Debug)]
 pub enum Task {
     /// No work.
     Empty,
     /// A sort of 100 integers that are in order already, which is much faster than [`Task::Sort`].
     Sorted,
-    /// A sort of 100 integers in random order, made from the number.
+    /// A sort of 100 integers in random order, which are made from the event's number.
     Sort,
     /// Does this number of steps of work.
     Steps(u32),
@@ -253,7 +253,7 @@ pub fn publish_to<R: Send>(
     })
 }
 
-/// Calls `work` with each of `readers`, on a thread of its own, and `produce` on the calling
+/// Calls `work` with each of `readers`, each time on a new thread, and `produce` on the calling
 /// thread. The clock starts when all threads have started, and stops when all have ended.
 pub fn on_threads<R: Send>(
     spec: Spec,

@@ -1,5 +1,5 @@
-//! Tables whose columns are numbers as a picture: a panel for each table, with a line for each
-//! contender and a legend.
+//! Draws tables whose columns are numbers. The picture has a panel for each table, with a line for
+//! each contender and a legend.
 //!
 //! A point is the median. A thin bar leads from the 10th to the 90th percentile. Contenders of a
 //! panel differ in colour and in the shape of their points; slipring's lines are thick.

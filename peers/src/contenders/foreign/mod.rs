@@ -38,14 +38,15 @@ struct Program {
     /// End of its contenders' names, such as `Java 25`.
     suffix: String,
     language: Language,
-    /// The built program; none before [`Programs::prepare`], and none if something is missing.
+    /// The built program. It is unset before [`Programs::prepare`], and stays unset if the program
+    /// cannot be built.
     built: OnceCell<Built>,
-    /// The running program; none before the first request.
+    /// The running program; `None` before the first request.
     process: RefCell<Option<Process>>,
 }
 
 enum Language {
-    /// The JDK, or what is wrong with it.
+    /// The JDK, or the reason why it cannot be used.
     Java(Result<Jdk, String>),
     Cpp,
 }

@@ -100,7 +100,7 @@ impl Timing {
     }
 
     /// Publishes the events through `publish`, which waits while the ring is full. Before each
-    /// event but the first it does `steps` of work.
+    /// event except the first, the producer does `steps` of work.
     #[inline(always)]
     pub fn produce(&self, steps: u32, publish: impl FnMut(u64)) {
         self.produce_as(0, steps, publish);

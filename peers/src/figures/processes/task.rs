@@ -13,7 +13,7 @@ pub const TASK: &str = "SLIPRING_PEERS_TASK";
 /// start.
 const DIES: &str = "SLIPRING_PEERS_DIES";
 
-/// An error of a role or of a run.
+/// Result of a role or of a run.
 pub type RoleResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// A process's part in a run.

@@ -67,7 +67,7 @@ fn at_least_laps(size: Size, ring: usize, events: u64) -> u64 {
     events.max(size.pick(0, 4, 8) * ring as u64)
 }
 
-/// Returns kind, name and stream of the contenders, which publish one by one.
+/// Returns the kind, the name and the stream function of the contenders, which publish one by one.
 fn streams<E: Event>() -> [(ContenderKind, &'static str, StreamFn); 6] {
     use ContenderKind::{Limit, Ours, Peer};
     [

@@ -1,5 +1,5 @@
-//! Stages in a row and side by side, producers, and members of a tap: one to eight of each, on two
-//! cores.
+//! One to eight stages in a row, stages side by side, or producers, and up to eight members of a
+//! tap. All run on two cores.
 
 use slipring::Wait;
 

@@ -3,7 +3,7 @@
 //! has finished.
 //!
 //! The producer spins until an event is due, and so keeps one of the two cores. The load is the
-//! share of the other core's time that the handlers work.
+//! share of time for which the handlers occupy the other core.
 //!
 //! One event goes ahead of the schedule, so that no latency includes the start of a thread.
 
