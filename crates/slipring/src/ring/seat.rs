@@ -24,7 +24,8 @@
 //!   the same work, and so do several producers, so a death among them matters only if the dead
 //!   owner was its party's last handle and no handle has joined since. Therefore, while another
 //!   handle has a seat, and when a handle joins, the seats of the dead are freed with a new
-//!   generation, and then show no death. An orphan shows its owner's death until a worker adopts it.
+//!   generation, and then show no death. An orphan shows its owner's death until a worker adopts
+//!   it.
 
 use std::ops::Range;
 
