@@ -173,14 +173,18 @@ fn owner_name(line: &str) -> &str {
     }
 }
 
-/// Returns the blocks between empty lines, without blocks of code and tables.
+/// Returns the blocks between empty lines, without blocks of code, tables, style sheets and the
+/// definitions of links.
 fn blocks<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<Vec<&'t str>> {
     let mut found = vec![Vec::new()];
-    let mut in_code = false;
+    let (mut in_code, mut in_style) = (false, false);
     for line in lines.map(str::trim) {
         let is_fence = line.starts_with("```");
         in_code ^= is_fence;
-        let is_prose = !is_fence && !in_code && !line.starts_with(['|', '<']);
+        in_style = line == "<style>" || in_style && line != "</style>";
+        let is_markup =
+            line.starts_with(['|', '<']) || line.starts_with('[') && line.contains("]: ");
+        let is_prose = !is_fence && !in_code && !in_style && !is_markup;
         let is_heading = line.starts_with('#');
         if !is_prose || line.is_empty() || is_heading {
             found.push(Vec::new());
@@ -279,7 +283,9 @@ mod tests {
     #[test]
     fn pages_have_sections_and_sentences() {
         let page = "# Page\n\nOne claim with `a.rs`. Another claim, e.g. this one.\nStill it.\n\n\
-            ```text\nno prose in a block of code\n```\n| no | prose | in | a | table | either |\n## Rooms\n\
+            ```text\nno prose in a block of code\n```\n| no | prose | in | a | table | either |\n\
+            <style>\n.td { min-width: 7em; } .th { min-width: 8em; }\n</style>\n\
+            [`one`]: crate::one\n[`two`]: crate::two\n[`a third`]: crate::three\n## Rooms\n\
             - A point of a list has words.\n- And so has its neighbour, too.\n";
         let pieces = of_page("P.md", page);
         assert_eq!(pieces.len(), 2);
