@@ -174,7 +174,9 @@ const MOST_SKIPPED: u8 = 15;
 /// tick. If a loop begins to pause, it may still skip some calls once.
 ///
 /// The clock is the coarse one ([`system::coarse_nanos`]), whose ticks last 1 to 10 ms. So a check
-/// may be late by one tick, and a notice that is shorter than a tick acts as a notice of one tick.
+/// may be late by two ticks: one in which the clock stands still, and one for the skipped calls,
+/// which may reach into the next tick. A notice that is shorter than a tick acts as a notice of one
+/// tick.
 #[derive(Default)]
 pub struct DeathChecks {
     /// Number of refused calls before the next reading of the clock.
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_pauses_checks_within_a_notice_a_tick_and_a_pause() {
+    fn a_loop_that_pauses_checks_within_a_notice_two_ticks_and_a_pause() {
         for pause in [100_000, 1_000_000, 3_000_000, 10_000_000, 50_000_000, 1_000_000_000] {
             let (mut calls, mut last) = (Loop::default(), 1_000_000_000);
             for n in 0..10_000 {

@@ -234,9 +234,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors The call returns any error of [`Producer::publish`] except [`WaitError::TimedOut`].
-    /// Once the call has taken an item from the iterator, no timeout of the wait strategy ends the
-    /// wait for a slot. A call that returns an error drops the item that it took last.
+    /// # Errors
+    /// The call returns any error of [`Producer::publish`] except [`WaitError::TimedOut`]. Once the
+    /// call has taken an item from the iterator, no timeout of the wait strategy ends the wait for
+    /// a slot. A call that returns an error drops the item that it took last.
     pub fn publish_all<I: IntoIterator>(
         &mut self,
         items: I,
