@@ -255,16 +255,15 @@ impl<S: Stage> SinkRun<S> {
             None => {
                 let room = filling.room(*largest + LENGTH).clamp(1, 256);
                 let (mut refused, sealed) = (None, ready.len());
+                let mut encoder = Encoder { encoding, filling, ready, scratch, limit };
                 let held = catch_unwind(AssertUnwindSafe(|| {
                     stage.hold(room, |event, seq| {
                         at = seq;
-                        scratch.clear();
-                        let encoded = encode(encoding, filling, ready, event, seq, scratch, limit);
-                        refused = encoded.err();
-                        *largest = (*largest).max(scratch.len());
+                        refused = encoder.encode(event, seq).err();
+                        *largest = (*largest).max(encoder.scratch.len());
                         // A single event may fill a frame, and the window has no room for many
                         // frames, so taking stops after each full one.
-                        if refused.is_some() || ready.len() > sealed {
+                        if refused.is_some() || encoder.ready.len() > sealed {
                             Break(())
                         } else {
                             Continue(())
@@ -498,33 +497,41 @@ enum EncodeError {
     Subject(String),
 }
 
-/// Encodes an event of varying size, or one with a message of its own.
-fn encode<E>(
-    encoding: &mut Encoding<E>,
-    filling: &mut Filling,
-    ready: &mut VecDeque<Unit>,
-    event: &E,
-    seq: u64,
-    scratch: &mut Vec<u8>,
+/// Encodes events of varying size, and events with a message of their own.
+struct Encoder<'a, E> {
+    encoding: &'a mut Encoding<E>,
+    filling: &'a mut Filling,
+    /// The full units.
+    ready: &'a mut VecDeque<Unit>,
+    /// The bytes of the last event.
+    scratch: &'a mut Vec<u8>,
+    /// Largest size of a unit, in bytes.
     limit: usize,
-) -> Result<(), EncodeError> {
-    encoding.append(event, scratch);
-    let overhead = if encoding.is_messages() { MESSAGE_HEADERS } else { HEADER + LENGTH };
-    let needs = scratch.len() + overhead;
-    if needs > limit {
-        return Err(EncodeError::TooLarge(needs as u64));
-    }
-    if encoding.is_messages() {
-        let subject = encoding.subject(event).map_err(EncodeError::Subject)?;
-        if filling.is_full_for_single(needs) {
-            ready.push_back(filling.seal());
+}
+
+impl<E> Encoder<'_, E> {
+    /// Encodes the event at `seq`, and seals the unit that has no room for it.
+    fn encode(&mut self, event: &E, seq: u64) -> Result<(), EncodeError> {
+        let Encoder { encoding, filling, ready, scratch, limit } = self;
+        scratch.clear();
+        encoding.append(event, scratch);
+        let overhead = if encoding.is_messages() { MESSAGE_HEADERS } else { HEADER + LENGTH };
+        let needs = scratch.len() + overhead;
+        if needs > *limit {
+            return Err(EncodeError::TooLarge(needs as u64));
         }
-        filling.single(seq, subject, scratch);
-    } else {
-        if filling.is_behind_hole(seq) || filling.is_full_for(scratch.len()) {
-            ready.push_back(filling.seal());
+        if encoding.is_messages() {
+            let subject = encoding.subject(event).map_err(EncodeError::Subject)?;
+            if filling.is_full_for_single(needs) {
+                ready.push_back(filling.seal());
+            }
+            filling.single(seq, subject, scratch);
+        } else {
+            if filling.is_behind_hole(seq) || filling.is_full_for(scratch.len()) {
+                ready.push_back(filling.seal());
+            }
+            filling.varied(seq, scratch);
         }
-        filling.varied(seq, scratch);
+        Ok(())
     }
-    Ok(())
 }
