@@ -79,6 +79,7 @@ fn count(name: &str) -> f64 {
     use std::os::unix::process::CommandExt;
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
     child.arg(name).env("HOUSE_COUNTED", "1");
+    // SAFETY: the call changes only this process's state.
     let traced = || match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
@@ -91,7 +92,9 @@ fn count(name: &str) -> f64 {
         assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
         assert!(libc::WIFSTOPPED(status), "{name} ended: {status}");
         // A breakpoint is told apart from a step by the signal's code.
+        // SAFETY: the type consists of integers, for which zeros are values.
         let mut signal: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the call writes a `siginfo_t` of a stopped child.
         unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, pid, 0, &mut signal) };
         match (marks, signal.si_code) {
             (_, 0x80 /* SI_KERNEL: int3 */) => {
@@ -106,6 +109,7 @@ fn count(name: &str) -> f64 {
         } else {
             libc::PTRACE_CONT
         };
+        // SAFETY: the child is stopped, and traced by this process.
         unsafe { libc::ptrace(go_on, pid, 0, 0) };
     }
     // SAFETY: as above.

@@ -85,6 +85,7 @@ const EVENTS: u64 = if cfg!(miri) { 1_000 } else { 20_000 };
 #[test]
 fn a_monitor_reports_a_chain_from_another_thread() {
     let _watched = crate::common::watched();
+    let began = Instant::now();
     let monitor = Monitor::new();
     assert!(monitor.report().is_none());
     let watching = thread::scope(|s| {
@@ -131,7 +132,7 @@ fn a_monitor_reports_a_chain_from_another_thread() {
         assert!(
             latency.p50 <= latency.p99
                 && latency.p99 <= latency.max
-                && latency.max < Duration::from_secs(20)
+                && latency.max <= began.elapsed()
         );
     }
     assert!(done.report.producer().latency.is_none());
@@ -141,6 +142,7 @@ fn a_monitor_reports_a_chain_from_another_thread() {
 #[test]
 fn a_pool_behind_many_producers_samples_latencies() {
     let _watched = crate::common::watched();
+    let began = Instant::now();
     let done = slipring::ring(16, || 0u64)
         .sample_latency(1)
         .read_pool("pool", 2, |_| |_, _| ())
@@ -156,7 +158,7 @@ fn a_pool_behind_many_producers_samples_latencies() {
         })
         .unwrap();
     let latency = done.report.stage("pool").unwrap().latency.unwrap();
-    assert!(latency.samples > 0 && latency.max < Duration::from_secs(20), "{latency:?}");
+    assert!(latency.samples > 0 && latency.max <= began.elapsed(), "{latency:?}");
 }
 
 #[test]
