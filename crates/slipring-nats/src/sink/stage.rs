@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::task::Waker;
 
-use slipring::{BatchError, Consumer, Every, Layout, Reading, Seated, Waitable};
+use slipring::{BatchError, Consumer, Each, Layout, Reading, Seated, Waitable};
 
 /// A stage's handle that a sink can own: a [`Reader`](slipring::Reader) of a graph or of a segment
 /// (`slipring_shm::Reader`).
@@ -119,4 +119,4 @@ macro_rules! stages {
     )*};
 }
 
-stages!(Every Seated);
+stages!(Each Seated);

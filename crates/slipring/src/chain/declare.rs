@@ -11,7 +11,7 @@ use crate::base::panics::Contained;
 use crate::consumer::handle::Consumer;
 use crate::consumer::handler::Handler;
 use crate::consumer::local_worker::LocalWorkerPosition;
-use crate::consumer::markers::{Every, sealed as markers};
+use crate::consumer::markers::{Each, sealed as markers};
 use crate::consumer::position::Availability;
 use crate::consumer::shard::ShardPosition;
 use crate::errors::BuildError;
@@ -235,10 +235,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         self,
         name: &str,
         access: Access,
-        run: impl FnOnce(&mut Consumer<E, A, Every, L>) -> R + Send + 'env,
+        run: impl FnOnce(&mut Consumer<E, A, Each, L>) -> R + Send + 'env,
     ) -> Self
     where
-        Consumer<E, A, Every, L>: Send,
+        Consumer<E, A, Each, L>: Send,
     {
         let mut chain = self.declare(name, access, Delivery::Each, move |core, stage| {
             let runner = LoopRunner::<E, A, L, _>::new(core.clone(), stage, run);

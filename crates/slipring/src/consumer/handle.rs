@@ -13,7 +13,7 @@ use std::time::Instant;
 use crate::base::name::Name;
 use crate::consumer::batch::Batch;
 use crate::consumer::local_worker::LocalWorkerPosition;
-use crate::consumer::markers::{Every, Joined, Pooled, Reading, Sharded, Writing, sealed};
+use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Writing, sealed};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
 use crate::consumer::role::MemberRole;
 use crate::consumer::sequential::{SequentialPosition, StagePosition};
@@ -61,9 +61,9 @@ pub struct Consumer<E, A: sealed::Access, C: sealed::Delivery, L: Layout = Inter
 }
 
 /// The handle with which a stage reads every event.
-pub type Reader<E, L = Interleaved> = Consumer<E, Reading, Every, L>;
+pub type Reader<E, L = Interleaved> = Consumer<E, Reading, Each, L>;
 /// The handle with which a stage reads, and may change, every event.
-pub type Writer<E, L = Interleaved> = Consumer<E, Writing, Every, L>;
+pub type Writer<E, L = Interleaved> = Consumer<E, Writing, Each, L>;
 /// The handle with which one worker of a pool reads events.
 pub type PoolReader<E, L = Interleaved> = Consumer<E, Reading, Pooled, L>;
 /// The handle with which one worker of a pool reads, and may change, events.
@@ -73,7 +73,7 @@ pub type ShardReader<E, L = Interleaved> = Consumer<E, Reading, Sharded, L>;
 /// The handle with which one shard of a stage reads, and may change, events.
 pub type ShardWriter<E, L = Interleaved> = Consumer<E, Writing, Sharded, L>;
 
-impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
+impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Each, L> {
     /// Creates the handle of a stage that sees every event.
     pub(crate) fn every(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         Consumer { position: StagePosition::new(core, stage, learned), access: PhantomData }

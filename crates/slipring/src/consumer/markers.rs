@@ -31,7 +31,7 @@ pub(crate) mod sealed {
     impl Access for super::Reading {}
     impl Access for super::Writing {}
 
-    impl Delivery for super::Every {
+    impl Delivery for super::Each {
         type Position<E, L: Layout> = StagePosition<E, L>;
     }
     impl Delivery for super::Joined {
@@ -44,7 +44,7 @@ pub(crate) mod sealed {
         type Position<E, L: Layout> = LocalWorkerPosition<E, L>;
     }
 
-    impl Holds for super::Every {
+    impl Holds for super::Each {
         fn release_until<E, L: Layout>(position: &mut Self::Position<E, L>, seq: u64) {
             position.release_until(seq);
         }
@@ -63,7 +63,7 @@ pub struct Reading(());
 pub struct Writing(());
 
 /// Delivery marker of a [`Consumer`](crate::Consumer) that sees every event.
-pub struct Every(());
+pub struct Each(());
 
 /// Delivery marker of a [`Consumer`](crate::Consumer) that joined a tap and sees every event from
 /// its first position on.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::panics::Contained;
-use crate::consumer::markers::{Every, Joined, Pooled, Reading, Sharded, Writing};
+use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Writing};
 use crate::errors::BuildError;
 use crate::graph::stages::{SharedStages, Stages};
 use crate::ring::policy::{Marks, OnFault, Policy};
@@ -35,9 +35,9 @@ pub struct Key<A, C> {
 }
 
 /// The key of a stage that reads.
-pub type ReaderKey = Key<Reading, Every>;
+pub type ReaderKey = Key<Reading, Each>;
 /// The key of a stage that may write.
-pub type WriterKey = Key<Writing, Every>;
+pub type WriterKey = Key<Writing, Each>;
 /// The key of a tap.
 pub type TapKey = Key<Reading, Joined>;
 /// The key of a sharded stage that reads.
@@ -188,7 +188,7 @@ impl<A, C> Key<A, C> {
 
 /// Marks a delivery whose stages may have handlers.
 trait Handled {}
-impl Handled for Every {}
+impl Handled for Each {}
 impl Handled for Pooled {}
 impl Handled for Sharded {}
 
@@ -287,7 +287,7 @@ impl<A, C: Handled> Key<A, C> {
     }
 }
 
-impl<A> Key<A, Every> {
+impl<A> Key<A, Each> {
     /// Puts the stage's handler on the thread of this name. Stages that name the same thread take
     /// turns on that thread, as stages declared with [`Chain::on`](crate::Chain::on) do.
     ///

@@ -9,7 +9,7 @@ use crate::base::panics::{drop_contained, panic_message};
 use crate::consumer::drive::{End, drive, idle, skip, step};
 use crate::consumer::handle::Consumer;
 use crate::consumer::handler::Handler;
-use crate::consumer::markers::{Every, sealed};
+use crate::consumer::markers::{Each, sealed};
 use crate::consumer::pace::Pace;
 use crate::consumer::position::Availability;
 use crate::consumer::sequential::StagePosition;
@@ -220,7 +220,7 @@ pub(crate) struct LoopRunner<E, A: sealed::Access, L: Layout, F> {
     core: Owner<E, L>,
     stage: usize,
     /// The stage's handle, unless the user's loop has swapped in another handle.
-    consumer: Consumer<E, A, Every, L>,
+    consumer: Consumer<E, A, Each, L>,
     /// The user's loop; `None` after the call of the loop.
     run: Option<F>,
 }
@@ -237,7 +237,7 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
     }
 
     /// Returns the stage's handle, unless the user's loop has swapped the handle for another one.
-    fn own(&self) -> Option<&Consumer<E, A, Every, L>> {
+    fn own(&self) -> Option<&Consumer<E, A, Each, L>> {
         let state = self.consumer.state();
         (state.core.same(&self.core) && state.stage == self.stage).then_some(&self.consumer)
     }
@@ -255,7 +255,7 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
     }
 }
 
-impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, Every, L>) -> R>
+impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, Each, L>) -> R>
     Runner for LoopRunner<E, A, L, F>
 {
     fn stage(&self) -> usize {

@@ -31,8 +31,8 @@ fn a_handle_is_sync_only_if_its_events_are() {
     let _watched = crate::common::watched();
     type NotSync = Cell<u8>;
     assert_not!(Sync: slipring::Slot<'static, NotSync>, slipring::Slots<'static, NotSync>, slipring::Events<'static, NotSync>,
-        slipring::EventsMut<'static, NotSync>, slipring::Batch<'static, NotSync, slipring::Reading, slipring::Every>,
-        slipring::Batch<'static, NotSync, slipring::Writing, slipring::Every>, slipring::EventsIter<'static, NotSync, slipring::Interleaved>,
+        slipring::EventsMut<'static, NotSync>, slipring::Batch<'static, NotSync, slipring::Reading, slipring::Each>,
+        slipring::Batch<'static, NotSync, slipring::Writing, slipring::Each>, slipring::EventsIter<'static, NotSync, slipring::Interleaved>,
         slipring::EventsIterMut<'static, NotSync, slipring::Interleaved>);
     assert_not!(Send: slipring::Events<'static, NotSync>, slipring::EventsIter<'static, NotSync, slipring::Interleaved>);
     type NotSend = std::rc::Rc<u8>;
