@@ -1,9 +1,9 @@
 //! Run-length stamps in an array beside the events. slipring's contiguous layout used them for a
 //! single producer before it had a cursor.
 //!
-//! A publication and a poll touch a cache line of stamps besides the lines of the events. In
-//! batches of ten the stamps of a lap fill as many lines as the events. Shared producers still use
-//! such stamps, because they finish out of order.
+//! A publication and a poll touch a cache line of stamps besides the lines of the events. With
+//! batches of ten, the stamps of a lap take up as many lines as its events. Shared producers still
+//! use such stamps, because they finish out of order.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};

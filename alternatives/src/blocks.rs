@@ -3,8 +3,8 @@
 //! USENIX ATC 2022), reduced to one producer and one consumer.
 //!
 //! A consumer that lags by a block or more never reads the word that the producer writes. A
-//! consumer that keeps up does read that word, and the word then acts as a cursor. With pauses
-//! between polls a single cursor is as fast, without the work at the end of each block.
+//! consumer that keeps up does read it, and then the word is just a cursor. A single cursor is as
+//! fast if the consumer pauses between polls, and it needs no work at the end of a block.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};

@@ -21,8 +21,8 @@ use slipring::{BatchError, Error, Graph, Producer, Reader, Wait, WaitError};
 
 /// Maximum number of events that a turn takes from one lane.
 const TURN: usize = 256;
-/// Number of events below which a round of all lanes is followed by a pause, so that the merging
-/// thread does not take the cache lines that the producers are filling.
+/// The merging thread pauses after a round of all lanes that found fewer events than this, so that
+/// it does not take the cache lines that the producers are filling.
 const FEW: usize = 64;
 /// Number of rounds without an event before the merging thread yields its core.
 const EMPTY_ROUNDS: u32 = 8;
@@ -64,7 +64,7 @@ impl<E> Lanes<E> {
     /// releases them. If no lane has an event, spins or yields. Returns whether a lane is open.
     ///
     /// # Errors
-    /// Returns the error of a lane that ended for another reason than the drop of its producer.
+    /// Returns the error of a lane that ended for a reason other than the drop of its producer.
     pub fn poll(&mut self, mut handle: impl FnMut(&E)) -> Result<bool, WaitError> {
         self.round(|lane| lane.poll(TURN, |event, _| handle(event)))
     }
@@ -73,7 +73,7 @@ impl<E> Lanes<E> {
     /// 256 slots. `take` fills a slot from an event. Returns whether a lane is open.
     ///
     /// # Errors
-    /// Returns the error of a lane that ended for another reason than the drop of its producer, or
+    /// Returns the error of a lane that ended for a reason other than the drop of its producer, or
     /// the error of the ring that `to` publishes to.
     pub fn forward(
         &mut self,
@@ -129,7 +129,8 @@ mod tests {
     /// The number of a producer, and the number of its event.
     type Numbers = (u64, u64);
 
-    /// Starts producers of the numbers 0, 1, 2, ..., each with the producer's number.
+    /// Starts a thread for each producer. The thread publishes pairs: the producer's number, and 0,
+    /// 1, 2, and so on.
     fn produce(producers: Vec<Producer<Numbers>>) -> Vec<thread::JoinHandle<()>> {
         let start = |(producer, mut tx): (usize, Producer<Numbers>)| {
             thread::spawn(move || {

@@ -110,8 +110,8 @@ impl<E: Copy + Default + Send, D: Design<E>> Producer<E, D> {
 }
 
 impl<E: Copy + Default + Send, D: Design<E>> Consumer<E, D> {
-    /// Calls `f` with all published events; releases them after each eighth of the ring and at the
-    /// end. Returns their number.
+    /// Calls `f` with each published event, and releases the events after each eighth of the ring
+    /// and at the end. Returns the number of events.
     #[inline(always)]
     pub fn poll(&mut self, mut f: impl FnMut(&E)) -> u64 {
         let start = self.next;

@@ -49,7 +49,8 @@ enum Channel {
     Stderr,
     /// The file is a pipe or device, and the content goes through this descriptor.
     Stream(File),
-    /// The file is a regular one. A new file has no descriptor yet; a deleted file has no path.
+    /// The file is a regular one. It has no descriptor if it does not exist yet, and no path if it
+    /// has been deleted.
     Regular { path: Option<PathBuf>, existing: Option<File> },
 }
 
@@ -151,8 +152,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Returns whether two paths without links name one file that does not exist yet, as in a folder
-/// that is mounted twice or that ignores case.
+/// Returns whether two absolute paths would name the same file, which does not exist yet. That
+/// happens in a folder that is mounted twice, or that ignores case.
 fn would_be_same(one: &Path, other: &Path) -> io::Result<bool> {
     if other.exists() {
         return Ok(false);
@@ -313,7 +314,7 @@ mod system {
         file.write(&[]).map(drop)
     }
 
-    /// Returns whether a rename over the old file loses nothing but its content.
+    /// Returns whether a rename over the old file would lose only that file's content.
     pub fn may_replace(old: &Metadata, new: &Metadata) -> bool {
         // A file that was removed meanwhile has 0 links.
         old.nlink() <= 1 && (old.uid(), old.gid()) == (new.uid(), new.gid())

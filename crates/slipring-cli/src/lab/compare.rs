@@ -71,14 +71,16 @@ pub fn run(args: &Args) -> Result<()> {
 /// The differences of two records.
 #[derive(Debug, Default)]
 struct Comparison {
-    /// Explanations of changes other than the program, one sentence for each.
+    /// Differences between the records, other than that of the program, that could explain changes:
+    /// one sentence for each.
     warnings: Vec<String>,
     changes: Vec<Change>,
     /// Number of values that both records have in the same unit.
     compared: usize,
     /// Number of series that have values in both records, in the same unit.
     series: usize,
-    /// Values whose units differ, or that have no ratio, each with its form in both records.
+    /// Values whose units differ, or that have no ratio. Each entry also says how both records
+    /// state the value.
     incomparable: Vec<String>,
     only_old: Vec<String>,
     only_new: Vec<String>,
@@ -100,7 +102,7 @@ struct Change {
     direction: Direction,
 }
 
-/// Whether a change is for the better, given the metric's better direction.
+/// Whether a change makes the metric better or worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Better,
@@ -301,7 +303,8 @@ fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// Returns explanations of changes other than the program.
+/// Returns the differences between the records, other than that of the program, that could explain
+/// changes.
 fn warnings(old: &Record, new: &Record) -> Vec<String> {
     let mut warnings = Vec::new();
     let unknown = "unknown processor";

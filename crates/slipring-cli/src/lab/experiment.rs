@@ -36,15 +36,15 @@ pub trait Experiment: Sync {
         1
     }
 
-    /// Returns the measurement of an experiment whose loop differs from the runner's, in the
-    /// amount that suits a run of all experiments.
+    /// Returns the measurement of an experiment whose loop differs from the runner's, sized for a
+    /// run of all experiments.
     fn measurement(&self, size: Size) -> Result<Option<Box<dyn Measurement>>> {
         let _ = size;
         Ok(None)
     }
 
-    /// Returns the conditions of the source that this machine or this amount cannot reproduce, one
-    /// sentence for each.
+    /// Returns the conditions of the source that cannot be reproduced on this machine or at this
+    /// size, one sentence for each.
     fn missing(&self, size: Size, machine: &MeasuredMachine) -> Vec<String>;
 
     /// Returns the conclusion in one sentence that begins with "On this machine". It names no
@@ -78,8 +78,9 @@ pub trait Measurement {
     /// Estimates the time that the measurement takes.
     fn expected(&self) -> Duration;
 
-    /// Measures all contenders. Moves the bar by the expected milliseconds of each run. The result
-    /// is `false` if the user has ended the measurement; then only complete results are returned.
+    /// Measures all contenders. After each run, advances the bar by the milliseconds that the run
+    /// was expected to take. The result is `false` if the user has ended the measurement; then only
+    /// complete results are returned.
     fn measure(&mut self, bar: &ProgressBar) -> Result<(Results, bool)>;
 }
 
@@ -123,7 +124,7 @@ pub struct Reference {
     /// Name of the metric in this lab that has the same unit and meaning; `None` if only the shape
     /// can be compared.
     pub metric: Option<&'static str>,
-    /// Point of the other parameters to which the figure belongs.
+    /// Values at which the other parameters are fixed for this figure.
     pub at: &'static [(&'static str, Fixed)],
     pub lines: &'static [Line],
 }
@@ -179,7 +180,7 @@ impl CaseResult {
         self
     }
 
-    /// Returns whether all values are numbers.
+    /// Returns whether all values are finite.
     pub fn is_finite(&self) -> bool {
         let curves = self.curves.iter().flat_map(|(_, points)| points);
         self.values.iter().all(|(_, value)| value.is_finite())

@@ -7,8 +7,8 @@ use super::statistics::Spread;
 #[derive(Debug)]
 pub struct Figure {
     pub title: &'static str,
-    /// Name of the parameter that has a panel for each of its values; `None` if the plot has one
-    /// panel.
+    /// Name of the parameter for each of whose values the plot has a panel; `None` if the plot has
+    /// one panel.
     pub panels: Option<&'static str>,
     pub kind: PlotKind,
 }

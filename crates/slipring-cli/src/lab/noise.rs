@@ -16,7 +16,7 @@
 //! Half of the rounds come before the experiments, and half after them, so that a machine that
 //! becomes busy meanwhile has a high floor.
 //!
-//! One work is a computation on one thread, and the other is the hand-over of events to another
+//! There are two kinds of work: a computation on one thread, and the hand-over of events to another
 //! thread. Both threads are bound to CPUs, because experiments bind theirs.
 
 use std::hint::black_box;
@@ -35,8 +35,8 @@ use super::statistics::Noise;
 const DRAWS: usize = 1000;
 /// Seed of the draws.
 const SEED: u64 = 95;
-/// One event in this many comes before the clock starts, so that neither the start of threads nor
-/// the first touch of memory is timed.
+/// One event in this many belongs to the warm-up. The clock starts after it, so that neither the
+/// start of threads nor the first touch of memory is timed.
 const WARM_UP: u64 = 8;
 
 /// Estimates the time that the measurement takes.
@@ -44,7 +44,8 @@ pub fn expected(size: Size) -> Duration {
     Duration::from_millis(size.pick(200, 3_000, 10_000))
 }
 
-/// Measures the whole noise floor at once, for measurements that have no second half.
+/// Measures the whole noise floor at once, for measurements that do not return to it for a second
+/// half.
 pub fn measure(size: Size) -> Result<Noise> {
     let mut rounds = Rounds::default();
     rounds.measure_half(size)?;
@@ -62,8 +63,8 @@ pub struct Rounds {
 type Round = [f64; 2];
 
 impl Rounds {
-    /// Measures half of the rounds, with both works in each. The calling thread is bound meanwhile,
-    /// and free again at the end.
+    /// Measures half of the rounds. Each round times both kinds of work. The calling thread is
+    /// bound to a CPU during the rounds, and is free again afterwards.
     pub fn measure_half(&mut self, size: Size) -> Result<()> {
         let (pair, allowed) = (CorePair::choose(), allowed_cpus());
         let measured = self.measure_rounds(size, pair, &allowed);
@@ -81,8 +82,8 @@ impl Rounds {
         let events = size.pick(20_000, 2_000_000, 4_000_000);
         for _ in 0..size.pick(2, 15, 30) {
             interrupt::check()?;
-            // The two works alternate, so that the two contenders of a work are as far apart in
-            // time as contenders of a round.
+            // The two kinds of work alternate. So the two timings of one kind are as far apart in
+            // time as the contenders of a round in an experiment.
             let (mut computed, mut handed) = ([0.0; 2], [0.0; 2]);
             for contender in 0..2 {
                 pair.inspect(|pair| pin(pair.producer));

@@ -4,8 +4,8 @@ use super::figure::{Figure, PlotKind};
 use super::metric::Value;
 use super::record::{Results, Series, distinct};
 
-/// Name that a figure gives in place of a parameter, to have one panel for each contender. With a
-/// parameter, the figure has one panel for each of its values.
+/// A figure that names this in place of a parameter has one panel for each contender. A figure that
+/// names a parameter has one panel for each value of the parameter.
 const CONTENDER: &str = "contender";
 
 /// The series of one panel of a figure.

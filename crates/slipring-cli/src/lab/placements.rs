@@ -1,4 +1,4 @@
-//! `slipring lab placements`: the cost of the places where threads run, and where a ring's memory
+//! `slipring lab placements`: how the cost depends on where threads run and where a ring's memory
 //! lies.
 //!
 //! The experiment answers three questions, each with contenders of its own:
@@ -313,7 +313,7 @@ fn round_trips(size: Size, machine: &Machine, spot: Spot) -> Case {
 /// An event of one cache line, with its stamp.
 type Block = [u64; 7];
 
-/// Touches the memory first on given CPUs, and binds the threads to the placement of one node.
+/// Touches the memory first on given CPUs, and binds the threads as the placement on one node says.
 struct MemoryAt {
     cpus: CpuSet,
     threads: slipring_machine::Assignment,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::record::{FORMAT, Record, VERSION};
 use crate::base::exit;
 
-/// Largest file that is read, so that the reading of an endless device ends with a message.
+/// Size limit of a file. With it, reading an endless device ends with a message.
 const BYTES_AT_MOST: u64 = 256 << 20;
 
 /// A record and the file that it came from.

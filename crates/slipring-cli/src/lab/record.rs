@@ -9,7 +9,7 @@ use super::metric::{Better, Metric, Value};
 use super::size::Size;
 use super::statistics::Noise;
 
-/// Mark of the files that this program writes.
+/// Mark by which this program recognises its own files.
 pub const FORMAT: &str = "slipring-lab";
 /// Version of the format. It is raised whenever older programs could no longer read the file.
 pub const VERSION: u32 = 1;
@@ -29,7 +29,7 @@ pub struct Record {
     pub command: Vec<String>,
     /// Start of the measurement, in UTC.
     pub date: String,
-    /// Amount of measurement: `smoke`, `quick` or `full`.
+    /// How much was measured: `smoke`, `quick` or `full`.
     pub size: String,
     /// Seed of orders and of generated work.
     pub seed: u64,
@@ -96,7 +96,7 @@ pub struct Curves {
 }
 
 impl Record {
-    /// Makes the record of a measurement that begins now, without experiments.
+    /// Creates the record of a measurement that begins now. The record has no experiments yet.
     pub fn begin(size: Size, seed: u64, machine: MeasuredMachine, noise: Noise) -> Record {
         Record {
             format: FORMAT.to_owned(),
@@ -143,7 +143,7 @@ impl Results {
         })
     }
 
-    /// Returns whether all values are numbers; a record cannot hold others.
+    /// Returns whether all values are finite; a record cannot hold infinities or NaN.
     pub fn is_finite(&self) -> bool {
         self.series.iter().all(|series| {
             let curves = series.curves.values().flat_map(|curves| curves.rounds.iter().flatten());

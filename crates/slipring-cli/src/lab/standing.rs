@@ -31,8 +31,8 @@ pub struct Contest<'a> {
     pub floor: f64,
 }
 
-/// Compares a contender with the best of the rivals at each value of the parameter `x`, among the
-/// series that have the values `at`. A point counts only if both have values there.
+/// Compares a contender with its best rival at each value of the parameter `x`, among the series
+/// whose other parameters have the values `at`. A point counts only if both were measured there.
 pub fn standing(
     contest: Contest<'_>,
     results: &Results,

@@ -9,10 +9,10 @@
 //!    which may be larger than the floor. It assumes no shape of the distribution, and one
 //!    disturbed repetition among several costs it little.
 //!
-//! A rank test of few values never rejects: at 5 % it takes four in each series. Shorter series
+//! With few values a rank test never rejects: at 5 % it needs four in each series. Shorter series
 //! differ only if all values of one lie above all values of the other, and the medians differ by
-//! more than [`FAR`] and five times the floor, which equal programs do not reach on a machine with
-//! that floor.
+//! more than [`FAR`] and by more than five times the floor. Equal programs do not differ that much
+//! on a machine with that floor.
 //!
 //! Two *records* are compared at a level of 1 %. Two runs differ in more ways than the repetitions
 //! of one run, such as the placement of threads and memory, and many values are compared at once.
@@ -34,8 +34,8 @@ const COUNTED_AT_MOST: usize = 60;
 /// The differences of equal measurements on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
-    /// Largest ratio, less 1, of the medians of two equal series that occurs by chance (95 % of
-    /// cases): for a computation on one thread.
+    /// For a computation on one thread: the value that the ratio of the medians of two equal
+    /// series, less 1, stays below in 95 % of cases.
     pub computing: f64,
     /// Like `computing`, but for a hand-over between two threads.
     pub handover: f64,
@@ -138,8 +138,8 @@ fn chance(one: &[f64], other: &[f64]) -> f64 {
     let ranks = doubled_ranks(one, other);
     let sum: usize = ranks[..one.len()].iter().sum();
     let all: usize = ranks.iter().sum();
-    // The distance from the mean rank sum of `one`, multiplied by the number of values so that all
-    // numbers stay whole.
+    // How far a rank sum is from the mean rank sum of `one`, multiplied by the number of values so
+    // that all numbers stay whole.
     let distance = |sum: usize| (sum * ranks.len()).abs_diff(all * one.len());
     if ranks.len() > COUNTED_AT_MOST {
         return approximate(&ranks, one.len(), distance(sum));

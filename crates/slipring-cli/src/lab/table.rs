@@ -24,7 +24,7 @@ pub struct Table {
 
 /// Mark of cells that were measured with more threads than cores.
 pub const OVERSUBSCRIBED: &str = "*";
-/// Explanation of the figure behind a median or a mean.
+/// Explains the figure that follows a median or a mean.
 const LEGEND: &str = "± half the distance of the quartiles; of means, half the 95 % interval";
 /// A cell without a value.
 const MISSING: &str = "–";

@@ -164,7 +164,7 @@ mod tests {
             for item in 0..3 {
                 assert_eq!(queue.take(), Some(10 * lap + item));
             }
-            // This pair shifts the first place of the next lap.
+            // This pair moves the place at which the next lap begins.
             assert_eq!((queue.put(-1), queue.take()), (Ok(()), Some(-1)));
         }
     }

@@ -223,7 +223,7 @@ fn most(size: Size) -> usize {
     size.pick(4, 16, 32)
 }
 
-/// Returns at most `most` CPUs at equal distances in the list, with the first and the last one.
+/// Returns at most `most` CPUs, evenly spaced over the list, among them the first and the last one.
 fn sample(allowed: &[usize], most: usize) -> Vec<usize> {
     if allowed.len() <= most {
         return allowed.to_vec();
@@ -237,7 +237,7 @@ fn outcome(mut trips: Vec<u64>) -> Result<CaseResult> {
     Ok(CaseResult::default().value(&TRIP, at(50)).value(&P99, at(99)))
 }
 
-/// Returns the contender's series in which the two CPUs differ.
+/// Returns the contender's series that were measured between two different CPUs.
 fn apart<'a>(results: &'a Results, contender: &str) -> Vec<&'a Series> {
     let series = results.series.iter();
     series.filter(|of| of.contender == contender && of.at("from") != of.at("to")).collect()

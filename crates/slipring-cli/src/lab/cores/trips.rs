@@ -31,7 +31,8 @@ impl Pair {
     }
 }
 
-/// One thread's side of both directions, in which it sends and receives numbers.
+/// One thread's ends of the two directions: it sends numbers through one, and receives numbers
+/// through the other.
 trait Ends: Send {
     fn send(&mut self, number: u64) -> Result<()>;
     /// Waits for the next number. It is an error if the other thread has ended.

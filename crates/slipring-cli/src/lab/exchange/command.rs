@@ -18,10 +18,10 @@ use crate::lab::{interrupt, noise, progress};
 /// Measures on this machine what exchanging a block costs
 ///
 /// A writer fills a block with ones, and a reader sums it: the experiment of
-/// Dokulil and Benkner. The ways are theirs (one thread; a file; two threads or
-/// two processes by atomics; two threads by promises; two processes by named
-/// semaphores), promises of slipring, and rings of one slot that spin, block, or
-/// adapt.
+/// Dokulil and Benkner. The block is handed over in their ways (one thread; a
+/// file; two threads or two processes by atomics; two threads by promises; two
+/// processes by named semaphores), by slipring's promises, and by rings of one
+/// slot that spin, block, or adapt.
 ///
 /// Prints how long the reading takes and how long after the writing it begins:
 /// for 1 MiB with the reader on each core, with warm and with cold caches, and

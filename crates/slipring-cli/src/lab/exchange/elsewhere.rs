@@ -1,5 +1,5 @@
-//! Stands in on systems where this program does not exchange blocks: it only shows records of other
-//! systems.
+//! The stand-in for this experiment on systems on which the program does not exchange blocks. There
+//! it can only show the records of other systems.
 
 use anyhow::Result;
 

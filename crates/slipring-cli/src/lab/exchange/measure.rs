@@ -104,7 +104,7 @@ impl Setup {
             });
             let mut await_reader = move || ready.recv().context("the reader ended too early");
             let written = self.on_own_thread(|| write(&mut *writer, task, &mut await_reader));
-            // A writer that is gone ends the reader's wait.
+            // Dropping the writer ends the reader's wait.
             drop(writer);
             let times = reading.join().map_err(|_| anyhow!("the reader panicked"))?;
             Ok((written?, times?))

@@ -13,12 +13,12 @@ use crate::lab::experiment::Measurement;
 use crate::lab::record::Results;
 use crate::lab::size::Size;
 
-/// Returns the measurement in the amount that suits a run of all experiments.
+/// Returns the measurement, sized for a run of all experiments.
 pub fn in_all(size: Size) -> Result<Box<dyn Measurement>> {
     Ok(Box::new(Plan { ways: Way::all(), amount: Amount::in_all(size) }))
 }
 
-/// Returns the relations of two cores that no cores of this machine have.
+/// Returns the relations between two cores that are not found on this machine.
 pub fn missing_relations() -> Vec<&'static str> {
     placement::missing(&Placement::all())
 }

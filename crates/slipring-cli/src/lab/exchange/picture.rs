@@ -1,5 +1,5 @@
-//! The figures of the experiment as a picture: reading time and latency, first of the paper's block
-//! for each way, then by the size of the block.
+//! The figures of the experiment as a picture: reading time and latency for each way, first for the
+//! paper's block, then by the size of the block.
 
 use anyhow::{Result, anyhow};
 use indicatif::BinaryBytes;
@@ -73,8 +73,8 @@ fn colour(number: usize) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// Returns whether a series was measured at the placement where all sizes are measured, or by one
-/// thread.
+/// Returns whether the series was measured with writer and reader on the two cores on which all
+/// block sizes are measured. A series of the one-thread way counts, too.
 fn is_apart(record: &Record, series: &Series) -> bool {
     let apart = record.apart().is_some_and(|place| place.reader == series.placement.reader);
     apart || series.way == "one-thread"
@@ -128,7 +128,7 @@ fn bars(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure)
     Ok(())
 }
 
-/// Draws a line for each way over the size of the block, with warm caches.
+/// Draws, for each way with warm caches, a line over the block sizes.
 fn lines(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure) -> Drawn {
     let warm: Vec<(&Series, Interval)> = record
         .measured

@@ -86,7 +86,7 @@ impl Placement {
     }
 }
 
-/// Returns the relations that no two cores of this machine have.
+/// Returns the relations between two cores that are not found on this machine.
 pub fn missing(placements: &[Placement]) -> Vec<&'static str> {
     let is_missing =
         |relation: &Relation| placements.iter().all(|placement| placement.relation != *relation);

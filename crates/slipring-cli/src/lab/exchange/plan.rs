@@ -18,7 +18,7 @@ use crate::lab::size::Size;
 /// Seed of the orders.
 pub const SEED: u64 = 2025;
 
-/// The ways that are measured, and the amount of measurement.
+/// The ways that are measured, and how much is measured.
 pub struct Plan {
     pub ways: Vec<Way>,
     pub amount: Amount,
@@ -41,7 +41,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Returns the amount for a run of this experiment alone.
+    /// Returns how much to measure in a run of this experiment alone.
     pub fn alone(size: Size) -> Amount {
         let all = [512, 2_048, 8_192, 32_768, 131_072, 524_288, 2_097_152, 8_388_608];
         Amount {
@@ -53,7 +53,7 @@ impl Amount {
         }
     }
 
-    /// Returns the amount for a run of all experiments.
+    /// Returns how much to measure in a run of all experiments.
     pub fn in_all(size: Size) -> Amount {
         let Amount { sizes, cold, .. } = Amount::alone(size);
         let (executions, blocks) = (size.pick(1, 3, 5), size.pick(3, 8, 100));
@@ -86,7 +86,7 @@ impl Plan {
         setups
     }
 
-    /// Begins a measurement now, with a series without executions for each setup.
+    /// Begins a measurement now. Each setup gets a series, which has no executions yet.
     pub fn begin(&self) -> Measured {
         let placements = self.placements();
         let series = self.setups(&placements).iter().map(Series::new).collect();
@@ -127,7 +127,7 @@ impl Plan {
                 let setup = &setups[which];
                 bar.set_message(format!("exchange, round {}: {setup}", round + 1));
                 let execution = setup.execute(self.amount.blocks(setup.words));
-                // Ctrl-C in a terminal ends the reader's process, too, which is no failure.
+                // Ctrl-C in a terminal also ends the reader's process. That is no failure.
                 if interrupt::requested() {
                     measured.keep_rounds(round as usize);
                     return Ok(false);

@@ -48,7 +48,7 @@ pub fn compute<Q: Queue>(setup: &Setup) -> Result<Computed> {
         let reducing = start(scope, move || reduce(job, &sums, entered.as_ref()))?;
         let began = Instant::now();
         let produced = produce(setup, &to_workers, to_journal.as_ref());
-        // The end of the slices ends all other threads.
+        // Once these ends are dropped, no more slices come, and all other threads end.
         drop((to_workers, to_journal));
         let computed = computing.into_iter().map(join).sum::<Result<u64>>();
         let journal = journalling.map(join).transpose();

@@ -101,7 +101,7 @@ impl Setup {
     }
 }
 
-/// Names the shape and the work, without the workers.
+/// The text names the shape and the work, but not the number of workers.
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {} terms", self.shape.name(), self.job.terms)

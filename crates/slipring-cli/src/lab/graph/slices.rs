@@ -34,9 +34,9 @@ impl Job {
         sum
     }
 
-    /// Returns the sum of all slices, by the series' error term and not by its terms: after `n`
-    /// terms, `n` even, the rest is `1/n - 1/(4n^3) + ...`. From 100 terms on, the two are exact to
-    /// 1e-10.
+    /// Returns the sum of all slices. It is computed from the series' error term, not from the
+    /// terms themselves: after an even number `n` of terms, the rest is `1/n - 1/(4n^3) + ...`.
+    /// From 100 terms on, the two terms used here are exact to 1e-10.
     pub fn expected(self) -> f64 {
         let terms = (self.slices * self.terms) as f64;
         PI - (1.0 / terms - 0.25 / terms.powi(3))

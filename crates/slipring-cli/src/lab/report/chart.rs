@@ -55,8 +55,8 @@ impl Chart {
         points.flat_map(|point| [point.spread.low, point.spread.high, point.spread.median])
     }
 
-    /// Returns whether the chart has lines, which need a legend; dots in rows are named beside
-    /// them.
+    /// Returns whether the chart has lines and needs a legend. Otherwise it has dots in rows, whose
+    /// names stand beside them.
     pub fn has_lines(&self) -> bool {
         self.numbers().is_some()
     }

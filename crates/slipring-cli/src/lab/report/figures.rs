@@ -47,8 +47,8 @@ pub fn heading(level: u8, text: &str) -> Markup {
 /// Number of colours. Further contenders begin again with the first colour.
 const COLOURS: usize = 8;
 
-/// Names of contenders and rows, from which their markers' numbers follow. A contender has one
-/// colour in all figures of an experiment, and its rows have markers of different shapes.
+/// The names of contenders and rows. A name's place in the list determines its marker. A contender
+/// has one colour in all figures of an experiment, and its rows have markers of different shapes.
 struct Names<'a> {
     contenders: Vec<&'a str>,
     /// Names of rows, by contender.

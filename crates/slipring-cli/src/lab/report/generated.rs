@@ -237,7 +237,8 @@ pub fn values(random: &mut Rng, unit: &str, better: Better, median: f64, noise: 
     Values { unit: unit.to_owned(), better, values: (0..9).map(|_| one()).collect() }
 }
 
-/// Contenders with times that grow, stay, are missing, are 0, scatter widely, or are at one point.
+/// Contenders whose times grow, stay the same, are missing, are 0, scatter widely, or exist at one
+/// point only.
 fn workers(random: &mut Rng) -> Results {
     let contenders = [
         "ring",

@@ -116,7 +116,7 @@ fn step(least: f64) -> f64 {
 /// The scale of quantiles: each further decade of rare values has the same width.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantiles {
-    /// Width of the quantiles below 1, in decades.
+    /// Width of the scale without the maximum, in decades.
     decades: f64,
     /// Width of the last step, to the maximum, in decades; 0 if there is no maximum.
     last: f64,

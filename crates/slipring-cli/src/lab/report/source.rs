@@ -142,8 +142,8 @@ impl<'a> Ours<'a> {
         (!series.values(&self.metric).is_empty()).then_some(series)
     }
 
-    /// Returns the lab's contenders that play a part in the source's figure, at the points of that
-    /// figure.
+    /// Returns the lab's counterparts of the contenders in the source's figure, at the points of
+    /// that figure.
     fn chart(&self, reference: &Reference) -> Chart {
         let values = values(reference);
         let line = |(index, line): (usize, &crate::lab::experiment::Line)| {

@@ -14,7 +14,7 @@ use crate::lab::wording::number;
 pub const WIDTH: f64 = 560.0;
 /// Height of a line of text.
 pub const LINE: f64 = 17.0;
-/// Largest number of lines that have their names at their ends.
+/// Largest number of lines whose names stand at their ends.
 pub const NAMED_AT_MOST: usize = 10;
 /// Width of names at the ends of lines.
 const NAME_WIDTH: f64 = 140.0;
@@ -116,7 +116,7 @@ pub fn end_labels(frame: &Frame, ends: &[(usize, &str, (f64, f64))]) -> Markup {
     }
 }
 
-/// Returns the margin for the longest of the names at the ends of lines.
+/// Returns the margin that the longest name at the end of a line needs.
 pub fn end_margin<'a>(names: impl Iterator<Item = &'a str>) -> f64 {
     names.map(text_width).fold(0.0, f64::max).clamp(30.0, NAME_WIDTH) + 22.0
 }
@@ -146,7 +146,7 @@ pub fn shortened(text: &str, width: f64) -> String {
     short.trim_end().to_owned() + "…"
 }
 
-/// The area of a drawing that values are in.
+/// The area of a drawing in which values are plotted.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     pub left: f64,

@@ -209,7 +209,7 @@ fn any_gaps_and_sizes_of_values_are_drawn() {
 fn a_damaged_record_is_refused_or_drawn() {
     let mut random = Rng::with_seed(9);
     let mut record = generated::record(9);
-    // The record is small, so that all of its parts are damaged at times.
+    // The record is small, so that each of its parts is damaged in some of the texts.
     record.experiments.iter_mut().for_each(|results| results.series.truncate(6));
     let text = serde_json::to_string(&record).unwrap();
     let (mut refused, mut drawn) = (0, 0);

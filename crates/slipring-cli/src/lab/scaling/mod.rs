@@ -73,8 +73,8 @@ impl Contender {
         }
     }
 
-    /// Returns whether the contender is worth measuring: shared threads are for machines with fewer
-    /// cores than threads.
+    /// Returns whether the contender is measured. Shared threads are measured only if there are
+    /// fewer cores than threads, because they are meant for that case.
     fn is_measured(self, consumers: usize, cores: usize) -> bool {
         self != Contender::SharedPool || consumers + 1 > cores
     }

@@ -93,7 +93,8 @@ impl Contender {
         Ok(measured)
     }
 
-    /// Measures the time of an event at once, and the latency of paced events.
+    /// Measures the time per event with events published as fast as possible, and the latency with
+    /// paced events.
     fn measure(self, shape: Shape, amount: Amount, cores: usize) -> Result<CaseResult> {
         let measured = self.run(shape, &Load::at_once(amount.events))?;
         let time = measured.wall.as_nanos() as f64 / amount.events as f64;

@@ -183,8 +183,8 @@ fn start<'scope, T: Send + 'scope>(
     Builder::new().spawn_scoped(scope, stage).context("cannot start a thread")
 }
 
-/// Waits for the end of a stage. The caller waits for all stages before it returns the first error,
-/// because the end of the scope would pass on the panic of a stage that was not joined.
+/// Waits for the end of a stage. The caller waits for all stages before it returns the first error.
+/// If a stage that has panicked were not joined, the end of the scope would pass its panic on.
 fn ended<T>(stage: ScopedJoinHandle<'_, Result<T, Disconnected>>) -> Result<T> {
     whole(stage.join().map_err(|_| anyhow!("a stage's thread panicked"))?)
 }
@@ -223,8 +223,10 @@ mod tests {
 
     /// A fault of a queue, which affects its hundredth item.
     trait Fault: 'static {
-        /// Returns the item if the receiver gets it after all others. Neighbouring items of several
-        /// producers have no order, but the hundredth is never the last item of its producer.
+        /// Applies the fault. Returns the item if the receiver is to get it after all others. An
+        /// exchange with a neighbour might be no fault, because items of different producers have
+        /// no order. The hundredth item is never its producer's last one, so moving it to the end
+        /// breaks the producer's order.
         fn apply<T>(hundredth: T) -> Option<T>;
     }
 

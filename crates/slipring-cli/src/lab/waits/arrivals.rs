@@ -52,8 +52,8 @@ impl Arrival {
             .filter(move |&arrival| arrival != Self::Quiet20s || size == Size::Full)
     }
 
-    /// Returns the patterns that a run of all experiments measures: the most different ones in a
-    /// smoke or quick run, and all but the pattern that takes minutes in a full run.
+    /// Returns the patterns that a run of all experiments measures: in a smoke or quick run the
+    /// ones that differ most, and in a full run all but the one that takes minutes.
     pub fn in_all(size: Size) -> impl Iterator<Item = Self> {
         const FEW: [Arrival; 4] =
             [Arrival::Poisson10k, Arrival::OnOff, Arrival::Burst, Arrival::Bystander];

@@ -112,7 +112,7 @@ impl Measurement for Plan {
         let mut measured = Measured::begin(self.size)?;
         let is_complete = Plan::run(self, &mut measured, bar, |_| Ok(()))?;
         let mut results = convert::results(&measured);
-        // Without a complete pattern, the wake-ups alone are no result.
+        // If no pattern is complete, there are only the wake-ups, which alone are no result.
         if measured.arrivals.is_empty() {
             results.rounds = 0;
         }
