@@ -43,7 +43,7 @@ fn remove_stale() -> (i32, String, String) {
     run("rm", &["--stale"])
 }
 
-/// Changes the header of a segment, and computes its checksum again if `seal`.
+/// Changes the header of a segment, and computes its checksum again if `seal` is set.
 fn change(name: &Name, seal: bool, change: fn(&mut Header)) {
     let file = File::options().read(true).write(true).open(name.path()).unwrap();
     let mut bytes = vec![0; 65_536];

@@ -380,8 +380,7 @@ fn a_killed_run_leaves_the_old_file_and_no_temporary_file() {
         .arg(&new)
         .spawn()
         .unwrap();
-    // The pause is usually long enough for the measurement to begin; the test also holds before
-    // that.
+    // After this pause, the measurement has usually begun. The test also passes if it has not.
     thread::sleep(Duration::from_millis(300));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -458,8 +457,8 @@ fn the_same_file_twice_is_refused_however_it_is_spelled() {
     assert!(message.contains("the same file"), "{message}");
 }
 
-/// Runs a measurement of these patterns whose bystander cannot start, because the program's file is
-/// deleted meanwhile.
+/// Runs a measurement of these patterns. The program's file is deleted during the measurement, so
+/// the bystander cannot start.
 fn run_without_bystander(arrivals: &str, json: &Path) -> Output {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let program = folder.path().join("slipring");

@@ -358,7 +358,8 @@ fn readers_of_a_tap_are_told_one_by_one() {
     let dead =
         format!("`viewers 1` is dead: holder (pid {pid}) died; the parties that wait for it");
     assert!(block.notes().iter().any(|note| note.starts_with(&dead)), "{:#?}", block.notes());
-    // The producer removes the dead reader, and its place shows the events that it had not read.
+    // The producer removes the dead reader. The reader's place then shows how many events the
+    // reader had not read.
     publish(&mut tx, 1);
     let block = Block::of(&name);
     assert_eq!(block.seat("viewers", 1, ["state", "unread", "deaths"]), ["free", "4", "1"]);

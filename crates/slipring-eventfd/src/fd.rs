@@ -108,8 +108,8 @@ use slipring::Waitable;
 /// once for each `arm`, and never while the loop finds events without sleeping. `arm` takes a lock
 /// of the ring for a moment, so poll first, and arm only when no event is available.
 ///
-/// At a ring between processes (`slipring-shm`), a thread of this process sleeps for the armed
-/// handles, and writes the signal; the publishing process pays the wake-up of that thread. The
+/// For a ring between processes (`slipring-shm`), a thread of this process sleeps on behalf of the
+/// armed handles and writes the signal. The publishing process pays for waking that thread. The
 /// thread also signals when the handle's next call will report that a process has died.
 ///
 /// # Limits

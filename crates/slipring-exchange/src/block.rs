@@ -11,11 +11,11 @@ use std::sync::Arc;
 use crate::ends::{Reader, Writer, now};
 use crate::memory::Memory;
 
-/// One end's right to use a block, and its way to wait for the right and to pass it on.
+/// One end's right to use a block, and how that end waits for the right and passes it on.
 pub trait Turn: Send {
-    /// Waits until this end has the turn, and takes it with acquire.
+    /// Waits until this end has the turn, and takes it with acquire ordering.
     fn take(&mut self) -> io::Result<()>;
-    /// Passes the turn to the other end, with release.
+    /// Passes the turn to the other end, with release ordering.
     fn pass(&mut self) -> io::Result<()>;
 }
 

@@ -8,7 +8,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The end that fills blocks.
 pub trait Writer: Send {
-    /// Waits until the block is free, has `fill` fill it, and hands it over. Returns the time at
+    /// Waits until the block is free, calls `fill` on it, and hands it over. Returns the time at
     /// which the block was written, in nanoseconds of [`now`].
     ///
     /// # Errors
@@ -18,7 +18,7 @@ pub trait Writer: Send {
 
 /// The end that reads blocks.
 pub trait Reader: Send {
-    /// Waits for a block, has `read` read it, and gives it back. Returns the times at which the
+    /// Waits for a block, calls `read` on it, and gives the block back. Returns the times at which
     /// reading began and ended, in nanoseconds of [`now`].
     ///
     /// # Errors
@@ -36,7 +36,7 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Returns the error of an end whose patience is over.
+/// Returns the error for an end that has waited longer than its patience lasts.
 pub(crate) fn impatient() -> io::Error {
     let text = format!("the other end of the exchange did nothing for {PATIENCE:?}");
     io::Error::new(io::ErrorKind::TimedOut, text)

@@ -61,7 +61,7 @@ impl Memory {
         Ok(Memory { first: first.cast(), words })
     }
 
-    /// Returns the word with the number of the next turn; 0 in new memory.
+    /// Returns the word that holds the number of the next turn. The word is 0 in new memory.
     pub fn turn(&self) -> &AtomicU64 {
         // SAFETY: I1; a page begins at a multiple of 8, and zero is a valid value.
         unsafe { &*self.first.cast() }

@@ -15,8 +15,8 @@ pub trait Halves: Sized + Send {
     type Own: Send;
     /// Makes a promise: the half that waits, and the half that fulfils.
     fn new() -> (Self, Self::Own);
-    /// Fulfils a promise by the promise of the next turn. If the other end is gone, nothing waits
-    /// for the promise, which is no error.
+    /// Fulfils a promise with the promise of the next turn. If the other end is gone, nothing waits
+    /// for the promise; that is no error.
     fn keep(own: Self::Own, next: Self);
     /// Waits for the promise, at most until the deadline.
     fn wait(&mut self, deadline: Instant) -> Option<Self>;
@@ -68,7 +68,7 @@ pub struct Promises<H: Halves> {
     own: Option<H::Own>,
 }
 
-/// Makes the turns of the writer, which has the first turn, and of the reader.
+/// Creates the turns of both ends. The writer has the first turn.
 pub fn promises<H: Halves>() -> io::Result<(Promises<H>, Promises<H>)> {
     let ((freed, free), (filled, full)) = (H::new(), H::new());
     let mut reader = Promises { awaited: filled, own: Some(free) };

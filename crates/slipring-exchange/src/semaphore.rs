@@ -14,7 +14,7 @@ use crate::ends::{PATIENCE, impatient};
 /// A named semaphore that this process has open.
 struct Semaphore {
     handle: NonNull<libc::sem_t>,
-    /// The name, if this process made the semaphore and removes it.
+    /// The semaphore's name, if this process has created the semaphore and must remove it.
     made: Option<CString>,
 }
 
@@ -48,7 +48,7 @@ impl Semaphore {
 
     fn wait(&self) -> io::Result<()> {
         let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the time is a value of C's type that may be written (I2).
+        // SAFETY: the time is a writable value of C's type (I2).
         if unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut until) } != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -27,9 +27,11 @@ pub enum Way {
     ThreadsAtomics,
     /// Two processes, which spin on an atomic word in shared memory.
     ProcessesAtomics,
-    /// Two threads, and a promise of the crate `oneshot` for each block and for each free block.
+    /// Two threads, and a promise of the crate `oneshot` for each hand-over: of a full block to the
+    /// reader, and of the free block back to the writer.
     ThreadsPromises,
-    /// Two threads, and one of slipring's promises for each block and for each free block.
+    /// Two threads, and one of slipring's promises for each hand-over: of a full block to the
+    /// reader, and of the free block back to the writer.
     ThreadsOwnPromises,
     /// Two processes, and two named semaphores.
     ProcessesSemaphores,

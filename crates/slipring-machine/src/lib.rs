@@ -21,8 +21,8 @@
 //! [`pin`], [`bind_thread`] and the functions beside them bind threads that the caller owns.
 //! [`Clock`], [`ThreadTimes`] and [`MachineUsage`] are for measurements.
 //!
-//! On systems other than Linux, a machine is a number of cores. Threads are not bound there: a
-//! placement of a graph is an error of its build.
+//! On systems other than Linux, the crate knows only the number of cores and binds no threads. A
+//! graph with a placement does not build there.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![forbid(unsafe_code)]
 

@@ -27,19 +27,19 @@ impl fmt::Display for Exit {
 
 impl std::error::Error for Exit {}
 
-/// Makes the error of wrong arguments. The message is one line that says what to do.
+/// Creates the error for wrong arguments. The message is one line that says what to do.
 pub fn usage(message: impl fmt::Display) -> Error {
     Exit { code: USAGE, message: message.to_string() }.into()
 }
 
-/// Makes the error of output that cannot be written. The message is one line that says where the
+/// Creates the error for output that cannot be written. The message is one line that says where the
 /// content is, or what to do.
 pub fn unwritten(message: impl fmt::Display) -> Error {
     usage(message)
 }
 
-/// Makes the error of arguments that clap refuses, in one line: the mistake, clap's hints, and the
-/// way to the help.
+/// Creates the error for arguments that clap refuses. The message is one line: the mistake, clap's
+/// hints, and how to get help.
 pub fn refused(error: &clap::Error) -> Error {
     let text = error.render().to_string();
     let mut message = String::new();
@@ -75,7 +75,7 @@ pub fn join(errors: Vec<Error>) -> Result<(), Error> {
     }
 }
 
-/// Makes the error of a measurement that Ctrl-C ended.
+/// Creates the error for a measurement that Ctrl-C ended.
 pub fn interrupted(message: impl fmt::Display) -> Error {
     Exit { code: INTERRUPTED, message: message.to_string() }.into()
 }

@@ -52,7 +52,7 @@ pub fn measure(size: Size) -> Result<Noise> {
     Ok(rounds.noise(size))
 }
 
-/// The rounds that are measured so far.
+/// The rounds measured so far.
 #[derive(Debug, Default)]
 pub struct Rounds {
     computing: Vec<Round>,

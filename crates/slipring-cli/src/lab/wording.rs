@@ -114,7 +114,7 @@ pub fn marks(record: &Record) -> Vec<String> {
     marks
 }
 
-/// Least number of CPUs used by other processes that the report mentions.
+/// The report mentions other processes if they used at least this many CPUs.
 const DISTURBED: f64 = 0.1;
 
 /// States how much other processes worked during a measurement, if they may have disturbed it.

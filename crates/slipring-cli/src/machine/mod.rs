@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Makes the error of a wrong argument, in one line.
+/// Creates the error for a wrong argument. The message is one line.
 fn wrong(error: &Error) -> Error {
     exit::usage(format!("{error:#}").replace('\n', " "))
 }

@@ -1,5 +1,5 @@
-//! `slipring evict`: kills the process that has a place of a ring, and frees the places that it
-//! has.
+//! `slipring evict`: kills a process that has a place in a ring, and frees all of that process's
+//! places.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;

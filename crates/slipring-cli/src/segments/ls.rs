@@ -1,5 +1,5 @@
-//! `slipring ls`: lists the segments in shared memory, their places, and the processes that have
-//! these.
+//! `slipring ls`: lists the segments in shared memory, their places, and the processes at these
+//! places.
 //!
 //! The command copies words and probes locks. It maps nothing, locks nothing, and disturbs no
 //! process.

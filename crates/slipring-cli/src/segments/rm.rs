@@ -23,8 +23,8 @@ Exit code:
 ///
 /// A segment that a living process is attached to is not removed. Events that
 /// stages have not read are lost. Damaged segments, and segments of an earlier
-/// boot, are removed, too. A file that does not begin as a segment does is
-/// removed by its name only.
+/// boot, are removed, too. A file that does not begin like a segment is removed
+/// only if you name it.
 #[derive(Debug, Parser)]
 #[command(after_long_help = ABOUT_EXIT, verbatim_doc_comment)]
 pub struct Args {
@@ -105,7 +105,7 @@ fn state(problem: &Problem) -> Option<&'static str> {
             | Header::Overlap { .. },
         )
         | Problem::File(File::TooLong { .. }) => Some("was damaged"),
-        // Without a whole head, a file may be anything.
+        // A file that is too short for a complete head may be any file.
         Problem::File(File::TooShort { bytes, .. }) if *bytes >= HEAD => Some("was damaged"),
         _ => None,
     }

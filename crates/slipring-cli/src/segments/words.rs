@@ -17,7 +17,8 @@ pub fn inspect(name: &OsStr) -> Result<Summary, SegmentError> {
     }
 }
 
-/// Makes the error of a command. If no segment has the name, the error lists the other segments.
+/// Creates the error that a command ends with. If no segment has the name, the error lists the
+/// other segments.
 pub fn explain(error: SegmentError) -> anyhow::Error {
     let known = match error.problem() {
         Problem::Missing => names(),

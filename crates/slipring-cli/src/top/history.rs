@@ -43,7 +43,7 @@ struct Past {
 struct PastParty {
     /// Time of the look that found the position changed.
     moved: Instant,
-    /// Longest known time that the party's handles have waited, summed over the handles.
+    /// Longest waiting time of the party that is known so far, summed over the party's handles.
     waited: Duration,
 }
 
@@ -68,7 +68,7 @@ impl History {
         self.number == 0
     }
 
-    /// Makes a look at this moment from a segment's summary, or from an error.
+    /// Turns a segment's summary, or the error of reading it, into the look of this moment.
     pub fn look(
         &mut self,
         segment: &str,
@@ -186,8 +186,9 @@ impl Change<'_> {
         let counted = waited(summary, party);
         let pending = if waits_for.is_empty() { Duration::ZERO } else { unmoved * handles };
         let known = counted.saturating_add(pending);
-        // After a long wait, a party has counted less time than the previous looks have shown, and
-        // counts the rest later. Neither is shown as a change.
+        // While a long wait lasts, looks already show it. When it ends, the party has not counted
+        // it yet, so the known time first falls and later rises again. The maximum hides both, so
+        // that no look shows the same time twice.
         let most = before.map_or(known, |(_, kept)| known.max(kept.waited));
         let share = |time: Duration| {
             let seconds = self.seconds()?;
@@ -262,8 +263,8 @@ impl Change<'_> {
     }
 }
 
-/// Returns the time that the handles of a party have counted as waited, for all awaited parties
-/// together.
+/// Returns the time that a party's handles have spent in waits that are counted, summed over all
+/// parties that they waited for.
 fn waited(summary: &Summary, party: Party) -> Duration {
     let times = summary.parties().map(|awaited| summary.waited(party, awaited));
     times.fold(Duration::ZERO, Duration::saturating_add)

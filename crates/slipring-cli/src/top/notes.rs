@@ -184,7 +184,7 @@ impl About<'_> {
         Some(format!("reader {number}: {}", who.unwrap_or_else(|| "a process that left".into())))
     }
 
-    /// Reports a process that does not run, once for all of its places.
+    /// Reports a process that is not running, once for all of its places.
     fn participant(&self, occupant: &ParticipantSummary) -> Option<Note> {
         let parties = self.summary.parties().map(|party| (party, self.summary.seats(party)));
         let seats = parties.flat_map(|(party, seats)| {
@@ -203,7 +203,8 @@ impl About<'_> {
         }
     }
 
-    /// Reports the places of a party that have no process, or whose process holds others up.
+    /// Reports orphaned places of a party, and places whose process has claimed a position and does
+    /// not publish it.
     fn places(&self, party: Party, notes: &mut Vec<Note>) {
         for (number, seat) in (1..).zip(self.summary.seats(party)) {
             if seat.orphan {

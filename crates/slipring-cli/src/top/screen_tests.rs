@@ -42,7 +42,7 @@ impl Drop for Ring {
     }
 }
 
-/// Takes looks at moments that a test chooses.
+/// Makes looks at moments that a test chooses.
 struct Clock {
     began: Instant,
     history: History,

@@ -1,4 +1,4 @@
-//! Repeated looks at one segment, without the form in which they are shown.
+//! Repeated looks at one segment, independent of how they are shown.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};

@@ -37,9 +37,10 @@ use work::Work;
 /// Recommends settings for your work on this machine
 ///
 /// A pipeline of equal stages gets events at random times, at the rate that you
-/// state. Waits, threads, placement, capacity, layout and batches are measured
-/// one after the other. Without a limit of the latency, the command looks for the
-/// least latency (p99); with one, for the least processor time that keeps it.
+/// state. Waits, threads, placement, capacity, layout and batches are measured one
+/// after the other. If you set no latency limit, the command looks for the least
+/// latency (p99). If you set one, it looks for the least processor time that keeps
+/// the limit.
 ///
 /// Prints what was chosen, what the next best choice costs, and a program to
 /// paste. Run nothing else on the machine meanwhile.

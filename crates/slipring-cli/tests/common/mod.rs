@@ -16,7 +16,7 @@ pub use watchdog::watched;
 
 const ROLE: &str = "SLIPRING_CLI_TEST_ROLE";
 
-/// A name of a segment, whose file is removed with the value.
+/// The name of a segment. When the value is dropped, the segment's file is removed.
 pub struct Name(pub String);
 
 impl Name {

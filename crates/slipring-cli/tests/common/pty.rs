@@ -62,7 +62,7 @@ impl Pty {
         self.signal(Signal::WINCH);
     }
 
-    /// Makes the kernel forget the size, as a terminal without a window has none.
+    /// Makes the kernel forget the size, as if the terminal had no window.
     pub fn forget_size(&mut self) {
         tcsetwinsize(self.terminal.as_ref().unwrap(), size(0, 0)).unwrap();
     }
@@ -102,7 +102,8 @@ impl Pty {
             && !screen.hide_cursor()
     }
 
-    /// Waits for the program's end, with all that it sends until then. The terminal is restored.
+    /// Waits until the program ends, and draws all that it sends until then. The terminal must be
+    /// restored at the end.
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
         let status = loop {

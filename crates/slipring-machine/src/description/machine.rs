@@ -1,8 +1,8 @@
 //! A machine as data, and what follows from the data alone.
 //!
-//! The reader makes descriptions in which each online CPU belongs to exactly one core, the allowed
-//! CPUs are some of the online ones and at least one, and there is at least one node. A description
-//! that was read from a record holds whatever the record says.
+//! In a description that the reader makes, each online CPU belongs to exactly one core, every
+//! allowed CPU is online, and there is at least one allowed CPU and at least one node. A
+//! description that was read from a record holds whatever the record says.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::parts::{Cache, CacheHolds, Core, CoreKind, Memory, Node, Package, Quo
 /// *core*. A *package* is a processor in its socket. A *node* is a part of the memory, with the
 /// CPUs that are near to it (NUMA).
 ///
-/// A description is of one moment: it does not follow CPUs that go online or offline later, or a
+/// A description shows one moment: it does not follow CPUs that go online or offline later, or a
 /// mask or a quota that changes.
 ///
 /// Parts that the system does not describe are absent, or take the simplest form: a CPU without a
@@ -29,7 +29,7 @@ use super::parts::{Cache, CacheHolds, Core, CoreKind, Memory, Node, Package, Quo
 /// On systems other than Linux, [`Machine::this`] describes only the number of cores.
 ///
 /// In records (`serde`), the keys are the names of the methods below and of the public fields, and
-/// sets of CPUs are texts such as `0-3,8`. Later versions may add keys, and keep these.
+/// sets of CPUs are texts such as `0-3,8`. Later versions may add keys, but will keep these.
 ///
 /// ```
 /// use slipring_machine::Machine;

@@ -1,4 +1,4 @@
-//! Places for the threads of a graph, by their names.
+//! The places of a graph's threads on a machine, found by the threads' names.
 
 use std::sync::Arc;
 

@@ -45,9 +45,9 @@ pub enum Placement {
     SameCore,
     /// Each thread on a hardware thread of its own, all of one core.
     Siblings,
-    /// Each thread on a core of its own, all of which share their last cache: the highest level
-    /// that several cores share. Of the groups of cores that suffice, the smallest is taken. Where
-    /// none has a core for each thread, second hardware threads of the cores are used, too.
+    /// Each thread on a core of its own. The cores share their last cache: the highest level that
+    /// several cores share. Of the groups of cores that suffice, the smallest is taken. Where none
+    /// has a core for each thread, second hardware threads of the cores are used, too.
     SharedCache,
     /// Each thread on a core of its own, all of one memory node: the node with the most cores.
     /// Where no node has a core for each thread, second hardware threads of the cores are used,
@@ -188,7 +188,8 @@ fn in_order(list: &str) -> Result<Explicit, String> {
 fn named(list: &str) -> Result<Explicit, String> {
     let mut cpus: Vec<(String, usize)> = Vec::new();
     for part in list.split(',') {
-        // A name may have an equals sign; a number has none.
+        // The part is split at its last equals sign, because a name may contain one and a number
+        // may not.
         let (name, cpu) = part.rsplit_once('=').ok_or("has a thread without a CPU")?;
         let (name, cpu) = (name.trim(), cpu.trim());
         let cpu = cpu.parse().map_err(|_| format!("has no CPU for thread {name}"))?;

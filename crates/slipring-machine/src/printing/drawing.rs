@@ -98,8 +98,8 @@ impl Machine {
         groups.extend(self.nodes().iter().map(node));
         groups.extend(shared.iter().map(cache));
         groups.retain(|(_, _, cpus)| !cpus.is_empty());
-        // Of groups with the same CPUs, a package is around a node, and the node around a cache.
-        // The sort is stable, so a cache of a higher level stays around a cache of a lower level.
+        // If groups have the same CPUs, a package contains a node, and a node contains a cache. The
+        // sort is stable, so a cache of a higher level contains one of a lower level.
         groups.sort_by_key(|(kind, _, cpus)| (std::cmp::Reverse(cpus.len()), *kind));
         let mut machine =
             Group { title: String::new(), cpus: self.online().clone(), groups: Vec::new() };
@@ -155,7 +155,7 @@ impl Machine {
         }
     }
 
-    /// Draws cores that no smaller group has, the kinds one after the other.
+    /// Draws the cores that belong to no smaller group, one kind of core after the other.
     fn draw_cores(&self, cpus: &CpuSet, indent: usize, width: usize, text: &mut String) {
         let within = |core: &&Core| core.cpus.first().is_some_and(|first| cpus.contains(first));
         let mut cores: Vec<&Core> = self.cores().iter().filter(within).collect();
@@ -217,7 +217,7 @@ fn sort(group: &mut Group) {
     group.groups.iter_mut().for_each(sort);
 }
 
-/// Returns words in lines of at most `width` characters.
+/// Wraps words into lines of at most `width` characters.
 fn filled(first: &str, words: &[String], indent: usize, width: usize) -> String {
     let mut text = first.to_owned();
     let mut used = first.chars().count();

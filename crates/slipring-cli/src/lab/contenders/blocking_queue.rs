@@ -68,7 +68,8 @@ impl<T> BlockingQueue<T> {
         Ok(())
     }
 
-    /// Waits for an item, and removes the oldest. Returns `None` if the queue is empty and closed.
+    /// Waits until there is an item, and removes the oldest one. Returns `None` if the queue is
+    /// empty and closed.
     pub fn take(&self) -> Option<T> {
         let mut items = self.lock();
         while items.len == 0 && !items.is_closed {

@@ -27,8 +27,8 @@ pub trait Sender<T> {
 
 /// The receiving half of a queue.
 pub trait Receive<T> {
-    /// Waits for an item, and removes the oldest. Returns `None` if the queue is empty and all
-    /// senders are gone.
+    /// Waits until there is an item, and removes the oldest one. Returns `None` if the queue is
+    /// empty and all senders are gone.
     fn receive(&self) -> Option<T>;
 }
 

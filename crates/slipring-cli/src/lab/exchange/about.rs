@@ -23,7 +23,7 @@ pub const fn ns(name: &'static str) -> Metric {
 
 /// Mean time to read a block.
 pub const READ: Metric = ns("read");
-/// Mean time from the end of the writing to the beginning of the reading.
+/// Mean time from the end of writing to the start of reading.
 pub const LATENCY: Metric = ns("latency");
 
 /// The texts.

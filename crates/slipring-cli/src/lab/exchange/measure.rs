@@ -20,7 +20,7 @@ use super::reader::{self, Cold, READY, Task, Times};
 /// Blocks that both ends exchange before the measured blocks.
 const WARM_UP: usize = 3;
 
-/// One thing that is measured: a way, on two cores, with blocks of one size.
+/// One combination that is measured: a way to exchange, two cores, and a block size.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub way: Way,
@@ -37,9 +37,9 @@ pub struct Setup {
 pub struct Execution {
     /// Number of blocks.
     pub blocks: usize,
-    /// Time that the reading of a block takes.
+    /// Time that reading a block takes.
     pub read: Figures,
-    /// Time from the end of the writing to the beginning of the reading.
+    /// Time from the end of writing to the start of reading.
     pub latency: Figures,
 }
 

@@ -53,14 +53,14 @@ impl Series {
         }
     }
 
-    /// Returns the time that the reading of a block takes, in nanoseconds: the mean of the
-    /// executions' means, and its 95 % interval.
+    /// Returns the time that reading a block takes, in nanoseconds: the mean of the executions'
+    /// means, and its 95 % interval.
     pub fn read(&self) -> Option<Interval> {
         self.interval(|execution| execution.read.mean_ns)
     }
 
-    /// Returns the time from the end of the writing to the beginning of the reading, in
-    /// nanoseconds: the mean of the executions' means, and its 95 % interval.
+    /// Returns the time from the end of writing to the start of reading, in nanoseconds: the mean
+    /// of the executions' means, and its 95 % interval.
     pub fn latency(&self) -> Option<Interval> {
         self.interval(|execution| execution.latency.mean_ns)
     }

@@ -2,9 +2,9 @@
 //!
 //! The experiment is that of Dokulil and Benkner: a writer fills a block with ones, a reader sums
 //! it, and one of several ways informs the reader that the block is written. Two times are
-//! measured: the time that the reading takes, and the time from the end of the writing to the
-//! beginning of the reading. All setups run once in random order, and then all run again, so a
-//! disturbance of the machine hits all of them alike.
+//! measured: the time that reading takes, and the time from the end of writing to the start of
+//! reading. All setups run once in random order, and then all run again, so a disturbance of the
+//! machine hits all of them alike.
 
 mod about;
 mod experiment;

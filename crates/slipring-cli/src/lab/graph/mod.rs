@@ -157,8 +157,8 @@ fn expected(setup: &Setup) -> Duration {
     Duration::from_nanos((work + hand_over) * job.slices)
 }
 
-/// Compares the best graph of the ring with the other contenders, for the largest job with slices
-/// of `terms` terms in a pool of two workers.
+/// Compares the best ring graph with the other contenders. The comparison is for the largest job
+/// with slices of `terms` terms, in a pool of two workers.
 fn comparison(results: &Results, terms: u64, noise: &Noise) -> Option<String> {
     let job = Job { slices: 0, terms };
     let contender = Contender::Ring;

@@ -66,7 +66,7 @@ fn check(page: &str) {
         assert!(next <= level + 1, "a heading of level {next} follows one of level {level}");
         level = next;
     }
-    // HTML does not close these elements by itself.
+    // Each of these elements needs an end tag in HTML.
     for name in ["section", "div", "table", "details", "svg", "figure", "ul", "dl", "text", "pre"] {
         let begins =
             page.matches(&format!("<{name} ")).count() + page.matches(&format!("<{name}>")).count();

@@ -9,7 +9,7 @@ use slipring_machine::{Clock, process_cpu, set_fine_timer, thread_cpu};
 
 /// Capacity of the ring and of each queue, in events.
 pub const CAPACITY: usize = 1024;
-/// Time between the making of a paced load and its first event, in which the threads start.
+/// Time from the creation of a paced load to its first event. The threads start during this time.
 const LEAD: Duration = Duration::from_millis(10);
 /// Number of producers of the sequencer.
 pub const PRODUCERS: u64 = 3;

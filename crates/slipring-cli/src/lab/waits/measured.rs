@@ -45,7 +45,7 @@ pub struct ArrivalResult {
     pub pinned: Option<CorePair>,
     /// Length of the schedule of each run, in seconds; 0 for bursts.
     pub seconds: f64,
-    /// Best speed of the bystander without a ring in each round, in units of work per second.
+    /// The bystander's best speed without a ring in each round, in units of work per second.
     pub bystander_alone: Option<Vec<f64>>,
     /// Results by strategy.
     pub strategies: Vec<Series>,

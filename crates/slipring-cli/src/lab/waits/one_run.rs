@@ -167,8 +167,8 @@ pub fn run_once(setup: &Setup) -> Result<StrategyRun> {
             }
         };
         let producer = thread::Builder::new().spawn_scoped(scope, producer).inspect_err(|_| {
-            // The producer did not start. This thread takes its place at the gate, where the waiter
-            // waits.
+            // The producer did not start. So this thread comes to the gate in the producer's place,
+            // because the waiter waits there.
             gate.wait();
         });
         let producer = producer.context(refused)?;
@@ -271,7 +271,7 @@ fn publish_on_time(
 }
 
 /// Publishes events without a pause. The calls may sleep while the ring is full, so the processor
-/// time is measured by itself.
+/// time is measured separately.
 fn publish_at_once(
     mut producer: Producer<Event>,
     events: u64,

@@ -146,7 +146,7 @@ struct Column {
     figure: fn(&Figures) -> Option<f64>,
     /// Factor from the figure's unit to the heading's unit.
     scale: f64,
-    /// Whether minimum and maximum follow the median.
+    /// Whether the column also shows the minimum and the maximum, behind the median.
     spread: bool,
 }
 
