@@ -11,7 +11,7 @@
 //! - Two lanes and one handler reach 0.9 of the rate of one producer alone if the producers do
 //!   nothing else, and 0.7 with 10 ns of work between two events; the aim was 0.8. (They take 1/3
 //!   and 3/4 of the time of two shared producers.)
-//! - With a ring behind, the copy and the further thread take most of the gain.
+//! - If a ring follows, the copy and the additional thread use up most of the gain.
 //! - Users can build the design themselves: this module works through the library's public calls.
 
 use std::hint::spin_loop;

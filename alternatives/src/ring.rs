@@ -5,8 +5,8 @@
 //!   only positions that its design found published. So no slot is written and read at the same
 //!   time. There is one handle for each side, which works through `&mut`.
 //! - I2: the consumer stores `released` with release after its last read of the released events.
-//!   The producer loads it with acquire before it writes to their slots. A design publishes with
-//!   release and finds with acquire.
+//!   The producer loads it with acquire before it writes to their slots. A design publishes events
+//!   by a release store, and finds them by an acquire load.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub trait Design<E>: Sized + Send + Sync {
     }
     /// Publishes the events `[seq, seq + len)` by a release store.
     fn publish(&self, seq: u64, len: u64);
-    /// Loads with acquire, and returns how many events from `seq` on it finds published.
+    /// Returns how many events from `seq` on are published, as an acquire load shows.
     fn published(&self, seq: u64) -> u64;
     /// Returns whether the load that found the events before `seq` found all published events. A
     /// second load in the same poll would then only take the cache line from the producer.

@@ -273,8 +273,8 @@ fn readers_of_a_tap_are_listed() {
     assert!(!lines.iter().any(|line| line.contains("viewers 2")), "{lines:#?}");
 }
 
-/// A place whose worker left events is no free place: no process can take it before another worker
-/// has adopted them.
+/// A place whose worker left events is not free: no process can take it before another worker has
+/// adopted them.
 #[test]
 fn what_a_worker_leaves_is_an_orphan() {
     let _watched = watched();

@@ -1,4 +1,4 @@
-//! `slipring top` on a terminal: its drawings, and the restored terminal, whatever ends the
+//! `slipring top` on a terminal: what it draws, and that the terminal is restored whatever ends the
 //! program.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 

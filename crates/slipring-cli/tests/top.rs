@@ -44,8 +44,8 @@ impl Block {
         Block(lines.take_while(|line| !line.is_empty()).map(strip).collect())
     }
 
-    /// Returns the value of a key in the line of a place or, with `seat`, in the line of one of its
-    /// places.
+    /// Returns the value of a key in the line of a party or, with `seat`, in the line of one of the
+    /// party's places.
     #[track_caller]
     fn value(&self, place: &str, seat: Option<usize>, key: &str) -> &str {
         let mut begin = format!("place={place} ");
@@ -428,7 +428,7 @@ fn a_segment_that_goes_away_is_looked_for() {
     let error = &gone.0[0];
     assert!(error.starts_with("error=\"segment ") && error.contains("there is none"), "{error}");
 
-    // The segment was made anew, so its positions are not compared with the old ones.
+    // The segment was created again, so its positions are not compared with the old ones.
     let me = attach(&name.make());
     let block = looking.until(&name, |block| block.0.len() > 1);
     assert_eq!(block.values("scale", ["position", "rate"]), ["0", "-"]);
@@ -481,7 +481,7 @@ fn a_process_that_goes_on_without_a_name_is_told_of() {
     assert!(gone.contains("there is none") && gone.contains(&process), "{gone}");
     assert!(gone.contains("were attached"), "{gone}");
 
-    // A program makes the name anew, and gets a ring of its own.
+    // A program creates a segment with that name again, and gets a ring of its own.
     drop(name.make());
     let anew = looking.until(&name, |block| block.0.len() > 1);
     assert_eq!(anew.value("store", None, "position"), "0");
@@ -539,7 +539,7 @@ fn each_look_is_a_json_object() {
             (&producer["name"], &producer["kind"]),
             (&"producer".into(), &"producer".into())
         );
-        // `store` has all events of the full ring before it, and no process has the place.
+        // No process has the place `store`, so the stage has all events of the full ring before it.
         assert_eq!(producer["waits_for"], serde_json::json!(["store"]));
         assert_eq!((scale["lag"].as_u64(), store["lag"].as_u64()), (Some(1), Some(4)));
         assert_eq!((scale["lag_share"].as_f64(), &scale["kind"]), (Some(0.25), &"each".into()));

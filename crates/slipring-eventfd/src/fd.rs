@@ -5,8 +5,8 @@
 //! - I2: a waker sets `signalled` before it writes, and `clear` resets it after its read. So a
 //!   waker that finds it set skips the write: another waker has written a signal that is still
 //!   unread, or is about to write it, or `clear` is between its read and its reset.
-//! - I3: setting and resetting are swaps with acquire and release. So everything that happened
-//!   before a signal, written or skipped, is visible to the loop after the `clear` that resets it.
+//! - I3: setting and resetting are acquire-release swaps. So everything that happened before a
+//!   signal, written or skipped, is visible to the loop after the `clear` that resets it.
 //! - I4: wakers hold the descriptor weakly: after the `EventFd` is dropped they do nothing.
 
 use std::fmt;
@@ -70,7 +70,7 @@ use slipring::Waitable;
 /// # Signals
 ///
 /// The descriptor is readable from the first signal until it is cleared. Each call of `arm` that
-/// returns `false` leads to one signal, at the next progress or at the end of the ring. Progress
+/// returns `false` causes one signal, at the next progress or at the end of the ring. Progress
 /// while no handle is armed does not touch the descriptor.
 ///
 /// A signal asks the loop to poll; it does not promise an event. Another worker of the same pool

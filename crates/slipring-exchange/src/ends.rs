@@ -29,7 +29,8 @@ pub trait Reader: Send {
 /// The two ends of an exchange within one process.
 pub type Ends = (Box<dyn Writer>, Box<dyn Reader>);
 
-/// Returns the time of the monotonic clock in nanoseconds, which all processes of a machine share.
+/// Returns the time of the monotonic clock, in nanoseconds. All processes of a machine share this
+/// clock.
 #[must_use]
 pub fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

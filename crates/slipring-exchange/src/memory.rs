@@ -31,7 +31,7 @@ impl Memory {
     pub fn private(words: usize) -> io::Result<Memory> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         let flags = flags | MapFlags::POPULATE;
-        // SAFETY: a new mapping, at an address of the kernel's choice.
+        // SAFETY: the mapping is new, and the kernel chooses its address.
         let first = unsafe { mmap_anonymous(ptr::null_mut(), length(words), protection, flags)? };
         Ok(Memory { first: first.cast(), words })
     }
@@ -55,8 +55,8 @@ impl Memory {
     fn map(file: &File, words: usize) -> io::Result<Memory> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         let (flags, length) = (flags | MapFlags::POPULATE, length(words));
-        // SAFETY: a new mapping, at an address of the kernel's choice. The file is as long as the
-        // mapping.
+        // SAFETY: the mapping is new, the kernel chooses its address, and the file is as long as
+        // the mapping.
         let first = unsafe { mmap(ptr::null_mut(), length, protection, flags, file, 0)? };
         Ok(Memory { first: first.cast(), words })
     }
@@ -85,7 +85,7 @@ fn length(words: usize) -> usize {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length, and no end uses the memory any more.
+        // SAFETY: the memory was mapped with this length, and no end uses it any more.
         let _ = unsafe { munmap(self.first.cast(), length(self.words)) };
     }
 }

@@ -126,7 +126,7 @@ pub fn create(path: &Path, words: usize, wait: &Wait) -> io::Result<Box<dyn Writ
 fn create_of<const WORDS: usize>(path: &Path, wait: &Wait) -> io::Result<Box<dyn Writer>> {
     let segment = Segment::<Block<WORDS>>::create_at(path).capacity(1).reader("reader").build();
     let segment = segment.map_err(failed)?;
-    // SAFETY: only processes of this program attach, which follow the protocol (I1).
+    // SAFETY: only processes of this program attach, and they follow the protocol (I1).
     let attached = unsafe { segment.attach() }.map_err(failed)?;
     let attached = attached.wait(wait.clone()).map_err(failed)?;
     Ok(Box::new(attached.producer().map_err(failed)?))

@@ -209,7 +209,7 @@ fn temporary(path: &Path, existing: Option<&File>) -> io::Result<NamedTempFile> 
     Ok(file)
 }
 
-/// Keeps content that could not be saved, and describes where.
+/// Keeps content that could not be saved in another place, and describes that place.
 fn keep_elsewhere(path: &Path, content: &str) -> String {
     let extension =
         path.extension().map(|extension| format!(".{}", extension.display())).unwrap_or_default();

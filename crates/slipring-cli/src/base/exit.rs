@@ -7,7 +7,7 @@ use anyhow::Error;
 
 /// Exit code of a failure.
 const FAILURE: u8 = 1;
-/// Exit code of wrong arguments, as clap has it, and of output that cannot be written.
+/// Exit code for wrong arguments (the same as clap's), and for output that cannot be written.
 pub const USAGE: u8 = 2;
 /// Exit code of a program that Ctrl-C ended, by the convention of shells.
 pub const INTERRUPTED: u8 = 130;
@@ -63,7 +63,8 @@ pub fn refused(error: &clap::Error) -> Error {
     usage(format!("{message}; see `{help}`"))
 }
 
-/// Joins errors in one line, with the highest of their exit codes. Without errors, succeeds.
+/// Joins errors into one, whose message has one line and whose exit code is the highest of theirs.
+/// Succeeds if there are no errors.
 pub fn join(errors: Vec<Error>) -> Result<(), Error> {
     let Some(code) = errors.iter().map(code).max() else { return Ok(()) };
     match <[Error; 1]>::try_from(errors) {

@@ -16,7 +16,7 @@ use super::statistics::{Spread, Verdict, compare_runs};
 use super::wording::{is_debug, number, others, percent, wrapped};
 use crate::base::{console, exit};
 
-/// Number of repetitions below which no difference exceeds the noise (see `statistics.rs`).
+/// With fewer repetitions than this, no difference exceeds the noise (see `statistics.rs`).
 const REPETITIONS_AT_LEAST: usize = 5;
 
 /// Compares two records: which values differ beyond the noise

@@ -151,7 +151,7 @@ pub struct Case {
     pub cpus: Vec<usize>,
     /// Estimated time of one repetition, for the progress bar.
     pub expected: Duration,
-    /// Runs the case once. The error of a wrong result (an event lost, a wrong sum) ends the
+    /// Runs the case once. A wrong result (an event lost, a wrong sum) is an error, and ends the
     /// experiment.
     pub run: Box<dyn FnMut(Repetition) -> Result<CaseResult>>,
 }

@@ -30,7 +30,8 @@ mod system {
     pub fn watch() -> Result<()> {
         let requested = REQUESTED.get_or_init(Arc::default);
         for signal in [SIGINT, SIGTERM] {
-            // The order matters: the second signal finds the flag that the first one has set.
+            // The order matters: a signal first checks the flag and then sets it, so that only a
+            // second signal ends the program at once.
             flag::register_conditional_shutdown(signal, INTERRUPTED.into(), requested.clone())
                 .and_then(|_| flag::register(signal, requested.clone()))
                 .context("cannot watch for Ctrl-C")?;

@@ -70,6 +70,6 @@ pub struct Metric {
 pub enum Better {
     Less,
     More,
-    /// Neither direction is better, as for the number of cores in use.
+    /// Neither direction is better, for example for the number of cores in use.
     Neither,
 }

@@ -55,7 +55,7 @@ pub enum Lab {
     Bystander(waits::bystander::Args),
     /// Measures the round trip between every two CPUs
     Cores(runner::Args),
-    /// Measures what it costs where threads run, and where a ring's memory lies
+    /// Measures the cost of where threads run and where a ring's memory lies
     Placements(runner::Args),
     Report(report::Args),
     Compare(compare::Args),

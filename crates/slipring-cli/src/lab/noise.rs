@@ -1,4 +1,4 @@
-//! The noise floor: the differences of equal measurements on this machine.
+//! The noise floor: how much equal measurements differ on this machine.
 //!
 //! The floor comes from a comparison of a program with itself (an A/A comparison), which works as
 //! experiments do:
@@ -10,11 +10,11 @@
 //!    random, and takes the ratio of the two medians.
 //! 3. The floor is the ratio, less 1, that 95 % of such draws stay below.
 //!
-//! Each timed work takes some 20 ms. Repetitions of experiments are longer as a rule, and have less
-//! noise, so the floor is cautious for them.
+//! Each timed piece of work takes about 20 ms. The repetitions of an experiment are usually longer
+//! and less noisy, so the floor is cautious for them.
 //!
 //! Half of the rounds come before the experiments, and half after them, so that a machine that
-//! becomes busy meanwhile has a high floor.
+//! becomes busy in between has a high floor.
 //!
 //! There are two kinds of work: a computation on one thread, and the hand-over of events to another
 //! thread. Both threads are bound to CPUs, because experiments bind theirs.

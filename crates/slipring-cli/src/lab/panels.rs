@@ -125,7 +125,8 @@ impl<'a> Panel<'a> {
         rows
     }
 
-    /// Returns the values of a parameter: numbers in their order, and names in the order of series.
+    /// Returns the values of a parameter: numbers in ascending order, names in the order of the
+    /// series.
     pub fn values_of(&self, parameter: &str) -> Vec<&'a Value> {
         let mut values = distinct(self.series.iter().filter_map(|series| series.at(parameter)));
         if values.iter().all(|value| matches!(value, Value::Number(_))) {

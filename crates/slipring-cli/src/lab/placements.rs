@@ -182,8 +182,9 @@ struct Spot {
     placement: Option<Placement>,
 }
 
-/// Returns the places of two threads that this machine allows: the system's choice, and all named
-/// placements. Placements that give the same CPUs here are one place, with all of their names.
+/// Returns the places for two threads that this machine allows: the system's choice, and all named
+/// placements. Placements that give the same CPUs here are merged into one place with all of their
+/// names.
 fn places(machine: &Machine) -> Vec<Spot> {
     let mut places: Vec<(Vec<usize>, Spot)> = Vec::new();
     for placement in Placement::NAMED {
@@ -334,7 +335,7 @@ impl Places for MemoryAt {
     }
 }
 
-/// A placement whose memory lies on another node than its threads.
+/// A placement whose memory lies on a different node from its threads.
 struct Apart(Machine, CpuSet);
 
 impl slipring::Placement for Apart {

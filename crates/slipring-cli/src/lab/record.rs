@@ -34,7 +34,7 @@ pub struct Record {
     /// Seed of orders and of generated work.
     pub seed: u64,
     pub machine: MeasuredMachine,
-    /// Noise floor: the differences of equal measurements on this machine.
+    /// Noise floor: how much equal measurements differ on this machine.
     pub noise: Noise,
     /// Average number of CPUs that other processes used during the measurement.
     #[serde(skip_serializing_if = "Option::is_none", default)]

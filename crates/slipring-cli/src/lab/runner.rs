@@ -1,4 +1,5 @@
-//! Runs experiments: rounds of all cases in random order, one progress bar, and an end by Ctrl-C.
+//! Runs experiments: rounds of all cases in random order, with one progress bar, until all rounds
+//! are done or Ctrl-C ends them.
 //!
 //! A round runs every case once. The order is random for each round, so that no case always follows
 //! the same other case, and a disturbance of the machine hits all cases alike.
@@ -295,7 +296,7 @@ fn repeat(
             bar.inc(case.expected.as_millis() as u64);
             outcomes.push((which, outcome));
         }
-        // Only complete rounds count, so that all cases have equally many repetitions.
+        // Only complete rounds count, so that all cases have the same number of repetitions.
         outcomes.into_iter().for_each(|(which, outcome)| add(&mut results.series[which], outcome));
         results.rounds += 1;
     }

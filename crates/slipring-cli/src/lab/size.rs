@@ -30,7 +30,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// The arguments that choose an amount.
+/// The arguments that choose how much is measured.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 pub struct Sizes {

@@ -15,7 +15,8 @@ pub struct Standing {
     pub trails: usize,
     /// Number of points where the difference is within the noise.
     pub level: usize,
-    /// Ratios to the best of the others at the points of `leads`; larger is better.
+    /// At each of the points counted in `leads`: how many times as good as the best of the others
+    /// the contender is.
     pub factors: Vec<f64>,
 }
 

@@ -25,13 +25,13 @@ use slipring_support::numbers::median;
 const LEVEL: f64 = 0.05;
 /// Level of the rank test between two runs.
 const LEVEL_OF_RUNS: f64 = 0.01;
-/// Ratio of medians beyond which short series may differ without a rank test.
+/// Ratio of medians beyond which short series may count as different without a rank test.
 const FAR: f64 = 2.0;
 /// Largest number of values, of both series together, for which the rank test counts all
 /// arrangements.
 const COUNTED_AT_MOST: usize = 60;
 
-/// The differences of equal measurements on this machine.
+/// How much equal measurements differ on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     /// For a computation on one thread: the value that the ratio of the medians of two equal
@@ -65,7 +65,7 @@ impl Spread {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let last = sorted.len().checked_sub(1)?;
-        // The quartiles of few values are their extremes.
+        // With fewer than four values, the extremes serve as quartiles.
         let quarter = if sorted.len() < 4 { 0 } else { last / 4 };
         Some(Spread {
             low: sorted[quarter],
@@ -78,7 +78,7 @@ impl Spread {
 /// The comparison of two medians.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// Ratio of the first median to the second. They differ beyond the noise.
+    /// The difference exceeds the noise. The value is the ratio of the first median to the second.
     Differs(f64),
     /// The difference is within the noise.
     WithinNoise,
@@ -90,7 +90,7 @@ pub fn compare(one: &[f64], other: &[f64], floor: f64) -> Option<Verdict> {
     compare_at(LEVEL, one, other, floor)
 }
 
-/// Compares series of two runs as [`compare`] does series of one run, but more strictly.
+/// Like [`compare`], but for series of two different runs, and stricter.
 pub fn compare_runs(one: &[f64], other: &[f64], floor: f64) -> Option<Verdict> {
     compare_at(LEVEL_OF_RUNS, one, other, floor)
 }
@@ -132,8 +132,8 @@ fn are_apart(one: &[f64], other: &[f64]) -> bool {
     one.len().min(other.len()) > 1 && (low > other_high || other_low > high)
 }
 
-/// Returns the probability that equal populations are at least as far apart, by the two-sided rank
-/// test of Mann and Whitney. Equal values share their mean rank.
+/// Returns the probability that two series from equal populations are at least as far apart as
+/// these two, by the two-sided rank test of Mann and Whitney. Equal values share their mean rank.
 fn chance(one: &[f64], other: &[f64]) -> f64 {
     let ranks = doubled_ranks(one, other);
     let sum: usize = ranks[..one.len()].iter().sum();

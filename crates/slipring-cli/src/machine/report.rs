@@ -11,8 +11,8 @@ const GLUE: char = '\u{a0}';
 /// Least width of the text, in characters.
 const LEAST_WIDTH: usize = 40;
 
-/// Describes a machine in lines of at most `width` characters, or 40 where `width` is smaller.
-/// `threads` is a number of threads whose placements are shown beside those of two threads.
+/// Describes a machine in lines of at most `width` characters, or 40 where `width` is smaller. The
+/// text shows the placements of two threads and, if `threads` is given, those of that many threads.
 pub fn text(machine: &Machine, threads: Option<usize>, width: usize) -> String {
     let width = width.max(LEAST_WIDTH);
     let mut text = Text { text: String::new(), width };
@@ -144,8 +144,8 @@ fn pages(machine: &Machine) -> String {
     parts.join(", ")
 }
 
-/// Returns the distances of memory nodes, if all nodes of one package are equally far apart, and
-/// all nodes of different packages are, too.
+/// Returns the distances between memory nodes, if two numbers are enough: one for all nodes of the
+/// same package, and one for nodes of different packages.
 fn distances(nodes: &[Node], machine: &Machine) -> Option<String> {
     let package = |node: &Node| {
         let first = node.cpus.first()?;

@@ -58,7 +58,7 @@ fn failed(error: &SegmentError) -> ExitCode {
 }
 
 /// Removes the segments that no process is attached to. The removal itself checks for attached
-/// processes, so a segment that is damaged while living processes use it stays.
+/// processes, so a damaged segment that living processes still use is kept.
 fn remove_stale() -> Result<ExitCode> {
     let (mut removed, mut code) = (false, ExitCode::SUCCESS);
     for segment in slipring_shm::list()? {
@@ -92,8 +92,8 @@ fn remove_stale() -> Result<ExitCode> {
 }
 
 /// Returns the state of a segment that cannot be read but can be removed. Returns `None` if the
-/// file may be in use (a segment of another user or of another version), or if it does not begin as
-/// a segment does and may be any file.
+/// file may be in use (a segment of another user or of another version), or if it does not begin
+/// like a segment and may be any file.
 fn state(problem: &Problem) -> Option<&'static str> {
     use slipring_shm::{FileProblem as File, HeaderProblem as Header};
     match problem {

@@ -48,7 +48,7 @@ pub fn place_number(stage: Option<&StageSummary>, place: usize) -> usize {
     if shard { place.saturating_sub(1) } else { place }
 }
 
-/// Returns the word for how a ring ended, or `None` if it runs.
+/// Returns the word for how a ring ended, or `None` if it has not ended.
 pub fn ending(summary: &Summary) -> Option<&'static str> {
     match summary.ending {
         Ending::Closing => Some("closing"),

@@ -3,7 +3,7 @@
 //! Invariants
 //! - I1: rates follow from positions, which wrap at 2^64. A position that went back gives a rate of
 //!   zero.
-//! - I2: looks at two segments are never compared: a segment that was removed and made anew has
+//! - I2: looks at two segments are never compared: a segment that was removed and created again has
 //!   another id, and no rates at its first look.
 //! - I3: once a segment loses its name, the processes that were attached to it at the last look are
 //!   shown until they end: they may continue in a file without a name.

@@ -1,12 +1,13 @@
 //! `slipring top`: watches the segment of a ring, and says who waits for whom.
 //!
-//! `watch` looks again and again. `history` makes a `view` of each look: figures of this look and
-//! the previous one, and `notes`, which are sentences. `lines` prints a view as text, and `screen`
-//! draws it. `terminal` runs the screen: signals, the terminal's state, and its `keys`.
+//! `watch` looks again and again. `history` turns each look into a `view`: its figures, their
+//! change since the previous look, and `notes`, which are sentences. `lines` prints a view as text,
+//! and `screen` draws it. `terminal` runs the screen: signals, the terminal's state, and its
+//! `keys`.
 //!
 //! Invariants
-//! - I1: each look opens the file anew, and closes it again. So no look holds a segment that was
-//!   removed, and a segment that was made anew is found.
+//! - I1: each look opens the file and closes it again. So a removed segment is not kept open, and a
+//!   segment that was created again is found.
 //! - I2: only the first look can end the command with an error. A later look that fails is shown,
 //!   and the command continues.
 
@@ -105,7 +106,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         print(&mut watch, first, args.json)?
     };
-    // With `--count`, the exit code shows scripts whether the segment is still there.
+    // With `--count`, the exit code tells scripts whether the segment is still there.
     let gone = args.count.is_some() && last.result.is_err();
     Ok(if gone { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -335,7 +335,7 @@ impl About<'_> {
         Note::new(severity, text)
     }
 
-    /// Reports a producer that claimed the next position and does not publish.
+    /// Reports a producer that has claimed the next position but has not published it.
     fn slow_claim(
         &self,
         party: Party,

@@ -76,7 +76,7 @@ fn shown(look: Look) -> Shown {
     Shown::new(look, Duration::from_secs(1)).colored(true)
 }
 
-/// Makes a ring whose tap has a slow reader, and whose pool has a chunk.
+/// Makes a ring in which a reader of the tap is slow, and a worker of the pool has taken a chunk.
 fn busy(test: &str) -> (Ring, Look) {
     let ring = Ring::new(test, 0);
     let mut tx = ring.me.producer().unwrap();

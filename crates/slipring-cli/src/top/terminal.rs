@@ -35,7 +35,7 @@ use super::screen::{self, Shown};
 use super::view::Look;
 use super::watch::{Watch, next};
 
-/// Size that is assumed of a terminal that does not know its own.
+/// Assumed size of a terminal that does not know its own.
 const USUAL: Rect = Rect::new(0, 0, 80, 24);
 
 /// Signals that end the program.
@@ -177,7 +177,7 @@ impl Drop for Screen {
     }
 }
 
-/// The signals that came and were not taken yet.
+/// The signals that have come and have not been taken yet.
 struct Signals {
     ending: [(i32, Arc<AtomicBool>); 4],
     stop: Arc<AtomicBool>,

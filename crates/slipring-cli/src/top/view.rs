@@ -57,8 +57,8 @@ pub struct PartyView {
     pub rate: Option<f64>,
     /// Share of the time since the previous look in which the party's handles waited.
     pub wait_share: Option<f64>,
-    /// Shares of waiting that handles have counted since the previous look, by the awaited party. A
-    /// wait is counted when it is over.
+    /// For each awaited party, the share of the time since the previous look for which the handles
+    /// have counted waits. A wait is counted when it is over.
     pub waited_for: Vec<WaitedFor>,
     /// Number of threads that sleep at the party's wait queue.
     pub asleep: u32,
@@ -74,7 +74,7 @@ pub struct PartyView {
     pub counts: CountsView,
     /// Number of handles that the party has room for.
     pub room: usize,
-    /// Number of the party's places that processes have.
+    /// Number of the party's places that are occupied by processes.
     pub taken: usize,
     /// The party's place if it has only one. Otherwise the party's places, without those that are
     /// just free.
@@ -122,7 +122,7 @@ pub struct PlaceView {
     pub position: Option<u64>,
     pub lag: Option<u64>,
     pub rate: Option<f64>,
-    /// Events that a worker has taken, or positions that a producer beside others has claimed.
+    /// Events that a worker has taken, or positions that one of several producers has claimed.
     pub events: Option<Range<u64>>,
     /// Number of events that a dead reader of a tap had not read.
     pub unread: u64,

@@ -38,7 +38,7 @@ pub enum Layout {
 pub enum StagePlacement {
     /// The system places the threads.
     System,
-    /// The placement of this name places the threads.
+    /// The placement with this name places the threads.
     Named(String),
 }
 
@@ -130,7 +130,7 @@ impl Alternatives {
         }
     }
 
-    /// Returns `current` with each value of one setting, the default first.
+    /// Returns a variant of `current` for each value of one setting, the default first.
     pub fn variants(&self, setting: Setting, current: &Candidate) -> Vec<Candidate> {
         let current = || current.clone();
         match setting {

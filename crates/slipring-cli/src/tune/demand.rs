@@ -150,8 +150,8 @@ impl Demand {
         self.rate.0 * self.work.as_secs_f64()
     }
 
-    /// Returns why no pipeline on this machine can meet the demand, whatever its settings: reasons
-    /// that need no measurement.
+    /// Returns why no pipeline on this machine can meet the demand, whatever its settings. Only
+    /// reasons that need no measurement are considered.
     pub fn impossible(&self, cores: usize) -> Option<String> {
         let Demand { rate, work, stages, budget, latency, .. } = self;
         let utilisation = self.utilisation();

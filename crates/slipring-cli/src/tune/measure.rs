@@ -23,7 +23,7 @@ use super::work::Work;
 /// Time between the start of the threads and the first event, so that all threads wait when it
 /// comes.
 const LEAD: Duration = Duration::from_millis(1);
-/// Time before an event is due at which the generator stops sleeping and spins.
+/// How long before an event is due the generator stops sleeping and spins.
 const SPIN: Duration = Duration::from_micros(100);
 /// Time that a run may take beyond its schedule.
 const GRACE: Duration = Duration::from_secs(20);
@@ -197,10 +197,10 @@ impl Bench {
     }
 }
 
-/// The due time of the event that ends a run, whose latency does not count.
+/// Due time that marks the event at the end of a run. The latency of this event does not count.
 const END: u64 = u64::MAX;
 
-/// Waits until an event is due: asleep as long as a sleep is exact enough, then spinning.
+/// Waits until an event is due: sleeps for as long as a sleep is exact enough, and then spins.
 fn wait_until(clock: &Clock, due: u64) {
     let spin = SPIN.as_nanos() as u64;
     if due > clock.ns() + 2 * spin {

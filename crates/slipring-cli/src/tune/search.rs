@@ -168,8 +168,8 @@ mod tests {
         }
     }
 
-    /// A machine on which spinning is fast and dear, blocking slow and cheap, small rings are slow,
-    /// and nothing else matters.
+    /// A machine on which spinning is fast but expensive, blocking is slow but cheap, small rings
+    /// are slow, and nothing else matters.
     fn machine(candidate: &Candidate, round: u32) -> Result<RunFigures> {
         let (latency, cores) = match candidate.wait.as_str() {
             "busy-spin" => (300.0, 2.0),

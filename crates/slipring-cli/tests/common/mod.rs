@@ -56,7 +56,7 @@ pub fn run(name: &str, arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), out, err)
 }
 
-/// A process that has a place of a segment, and calls itself `holder`.
+/// A process that has a place in a segment, and calls itself `holder`.
 pub struct Process(Child, BufReader<ChildStdout>);
 
 impl Process {

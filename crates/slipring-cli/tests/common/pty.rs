@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
-/// A program, and the terminal that it has as its three standard streams.
+/// A program, and the terminal that serves as its three standard streams.
 pub struct Pty {
     /// The other end of the terminal; `None` once the terminal is closed.
     terminal: Option<File>,
@@ -58,7 +58,7 @@ impl Pty {
     pub fn resize(&mut self, columns: u16, rows: u16) {
         self.drawn.screen_mut().set_size(cells(rows), cells(columns));
         tcsetwinsize(self.terminal.as_ref().unwrap(), size(columns, rows)).unwrap();
-        // The kernel signals only to programs that the terminal controls.
+        // The kernel sends the signal only to programs that the terminal controls.
         self.signal(Signal::WINCH);
     }
 

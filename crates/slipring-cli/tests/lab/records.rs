@@ -87,7 +87,7 @@ fn a_terminal_of_forty_columns_has_no_broken_line() {
     assert!(wrapped.is_empty(), "{wrapped:?}: {}", pty.text());
 }
 
-/// A comparison is narrow, too, where its table is too wide for the terminal.
+/// A comparison stays narrow even if its table is too wide for the terminal.
 #[test]
 fn a_comparison_on_forty_columns_has_no_broken_line() {
     let _watched = watched();

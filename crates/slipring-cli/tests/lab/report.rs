@@ -57,7 +57,7 @@ fn changed(change: impl FnOnce(&mut Value)) -> String {
     record.to_string()
 }
 
-/// Files that are no records of this program, with a part of the message that each must get.
+/// Files that are no records of this program, each with a part of the message that refuses it.
 fn refused_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let whole = measured().to_string();
     let cut = whole[..whole.len() / 2].to_owned();

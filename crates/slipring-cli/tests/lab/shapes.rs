@@ -9,7 +9,8 @@ use serde_json::Value;
 
 const SHAPES: [&str; 5] = ["unicast", "pipeline", "sequencer", "multicast", "diamond"];
 const CONTENDERS: [&str; 4] = ["ring", "ring yielding", "blocking queue", "std channel"];
-/// The contender of shapes with several stages, where threads outnumber cores.
+/// The contender that is measured only in shapes with several stages, and only if threads outnumber
+/// cores.
 const SHARED: &str = "ring shared threads";
 
 fn shapes(args: &[&str]) -> Output {

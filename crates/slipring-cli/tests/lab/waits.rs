@@ -128,7 +128,8 @@ fn record_picture_and_tables_have_every_strategy_under_every_pattern() {
         let strategies: Vec<&str> =
             all.iter().map(|series| series["contender"].as_str().unwrap()).collect();
         assert_eq!(strategies, default_strategies(), "{under}");
-        // All strategies meet the same schedules, so the numbers of events by round are the same.
+        // All strategies meet the same schedules, so each round has the same number of events for
+        // all of them.
         let mut counts = BTreeSet::new();
         for series in all {
             let at = format!("{} under {under}", series["contender"]);

@@ -181,7 +181,7 @@ impl FromStr for CpuSet {
         for part in text.split(',') {
             let range = range(part.trim())
                 .map_err(|problem| CpuListError { part: shortened(part), problem })?;
-            // Without this limit, a list of ranges that overlap a thousand times would take
+            // Without this limit, a list that repeats large ranges a thousand times would take
             // forever.
             visited += range.last - range.first + 1;
             if visited > 4 * Self::LIMIT {

@@ -29,7 +29,7 @@ pub struct Node {
     pub distances: Vec<u32>,
 }
 
-/// A kind of core, on a machine that has several. Machines with one kind of core name none.
+/// A kind of core, on a machine that has several. A machine with a single kind lists none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CoreKind {

@@ -118,7 +118,7 @@ impl<T> Items<T> {
     }
 }
 
-/// Returns the index in the array of a position below twice the capacity.
+/// Returns the array index of a position, which must be below twice the capacity.
 fn wrap(position: usize, capacity: usize) -> usize {
     if position < capacity { position } else { position - capacity }
 }
@@ -146,7 +146,8 @@ mod tests {
 
     use super::*;
 
-    /// Waits until `is_reached` accepts the queue's items, with their numbers of waiting threads.
+    /// Waits until `is_reached` accepts the queue's state. The state includes the numbers of
+    /// waiting threads.
     fn await_waiters<T>(queue: &BlockingQueue<T>, is_reached: impl Fn(&Items<T>) -> bool) {
         let patience = Instant::now() + Duration::from_secs(60);
         while !is_reached(&queue.lock()) {

@@ -218,7 +218,7 @@ impl Experiment for Cores {
     }
 }
 
-/// Returns the largest number of CPUs that are measured, because each pair takes time.
+/// Returns how many CPUs are measured at most. There is a limit because each pair takes time.
 fn most(size: Size) -> usize {
     size.pick(4, 16, 32)
 }
@@ -251,7 +251,7 @@ fn medians(all: &[&Series]) -> Vec<f64> {
     medians
 }
 
-/// Returns the median over the pairs for each round.
+/// Returns, for each round, the median over all pairs.
 fn by_round(all: &[&Series]) -> Vec<f64> {
     let rounds = all.iter().map(|series| series.values(TRIP.name).len()).min().unwrap_or(0);
     let of = |round: usize| all.iter().map(|series| series.values(TRIP.name)[round]).collect();

@@ -117,7 +117,8 @@ fn answer(cpu: usize, trips: u64, mut ends: impl Ends) -> Result<()> {
     Ok(())
 }
 
-/// Returns the answer to a number, from which the sender sees that the other thread has read it.
+/// Returns the answer to a number. From the answer, the sender sees that the other thread has read
+/// the number.
 fn answer_to(number: u64) -> u64 {
     !number
 }

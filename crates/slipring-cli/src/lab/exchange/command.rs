@@ -23,9 +23,9 @@ use crate::lab::{interrupt, noise, progress};
 /// processes by named semaphores), by slipring's promises, and by rings of one
 /// slot that spin, block, or adapt.
 ///
-/// Prints how long the reading takes and how long after the writing it begins:
-/// for 1 MiB with the reader on each core, with warm and with cold caches, and
-/// for blocks of 4 KiB to 64 MiB.
+/// Prints how long reading takes and how long after writing it begins: for 1 MiB
+/// with the reader on each core, with warm and with cold caches, and for blocks
+/// of 4 KiB to 64 MiB.
 #[derive(Debug, Parser)]
 #[command(after_long_help = ABOUT_FILES, verbatim_doc_comment)]
 pub struct Args {

@@ -40,8 +40,8 @@ impl Experiment for Exchange {
     }
 }
 
-/// Compares the ways' latencies between two processes, for the paper's block with warm caches and
-/// the reader on the last core.
+/// Compares the latencies of the ways that use two processes. The comparison is for the paper's
+/// block, with warm caches and the reader on the last core.
 fn comparison(results: &Results, noise: &Noise) -> Option<String> {
     let paper = Value::from(PAPER_BLOCK * WORD);
     let warm = |series: &&Series| {

@@ -2,7 +2,7 @@
 
 use slipring_support::numbers::median;
 
-/// Statistics of one kind of time over the blocks of an execution, in nanoseconds.
+/// Statistics of one time that is measured for each block of an execution, in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     pub mean_ns: f64,

@@ -170,8 +170,8 @@ fn is_ready(line: &str) -> Result<()> {
 /// Writes all blocks, and returns the times at which they were written.
 ///
 /// Where caches are made cold, `await_reader` is called before each block but the first. Otherwise
-/// the reader could still be at its cold work when the block is written, and the measured latency
-/// would be only the rest of that work.
+/// the reader could still be making its caches cold when the block is written, and the measured
+/// latency would only be the rest of that work.
 fn write(
     writer: &mut dyn Writer,
     task: &Task,

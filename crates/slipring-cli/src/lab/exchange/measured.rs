@@ -21,7 +21,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Drops all executions after the first rounds, so that all series have equally many.
+    /// Keeps only the executions of the first `rounds` rounds, so that all series have the same
+    /// number.
     pub fn keep_rounds(&mut self, rounds: usize) {
         self.series.iter_mut().for_each(|series| series.executions.truncate(rounds));
     }

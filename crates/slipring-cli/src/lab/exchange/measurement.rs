@@ -1,4 +1,4 @@
-//! The part of the experiment in a run of all experiments.
+//! This experiment's part in a run of all experiments.
 
 use std::time::Duration;
 

@@ -88,8 +88,8 @@ fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
     if values.is_empty() { 0.1..10.0 } else { least / 2.0..most * 2.0 }
 }
 
-/// Draws bars with their intervals for each way with the paper's block: full colour for warm
-/// caches, light colour for cold caches.
+/// Draws bars with their intervals, for each way with the paper's block: in full colour for warm
+/// caches, and in light colour for cold caches.
 fn bars(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure) -> Drawn {
     let of_paper: Vec<(&Series, Interval)> = record
         .paper()

@@ -97,7 +97,7 @@ pub fn missing(placements: &[Placement]) -> Vec<&'static str> {
 mod tests {
     use super::*;
 
-    /// Two packages of two cores with two hardware threads.
+    /// Two packages, each of two cores with two hardware threads.
     const PACKAGES: &str = "\
         sys/devices/system/cpu/online: 0-7\n\
         sys/devices/system/cpu/cpu[0,4]/topology/thread_siblings_list: 0,4\n\

@@ -35,8 +35,8 @@ pub struct Amount {
     pub sizes: Vec<usize>,
     /// Size of the memory that each end works through to make its caches cold, in bytes.
     pub cold: usize,
-    /// Whether the reader runs on each core in turn. If not, it runs once for each relation of two
-    /// cores.
+    /// Whether the reader runs on each core in turn. If not, it runs once for each relation between
+    /// two cores.
     pub each_core: bool,
 }
 

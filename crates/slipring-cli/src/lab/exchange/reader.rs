@@ -43,7 +43,7 @@ pub struct Task {
 /// The line that the process prints when it can read, and when it waits with cold caches.
 pub const READY: &str = "ready";
 
-/// Times at which each block was read, in nanoseconds of the monotonic clock.
+/// Times at which the reading of each block began and ended, in nanoseconds of the monotonic clock.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Times {
     pub began: Vec<u64>,

@@ -1,4 +1,4 @@
-//! The record of this experiment alone, which programs read, and the parts of it that the tables
+//! The record of this experiment alone, for programs to read, and the parts of it that the tables
 //! and the picture show.
 
 use serde::{Serialize, Serializer};

@@ -26,7 +26,7 @@ use slices::Job;
 
 /// Numbers of workers, as in the publication.
 const AMOUNTS_OF_WORKERS: [usize; 2] = [2, 4];
-/// Numbers of terms of a slice: the publication's, and ten times as many.
+/// The two numbers of terms in a slice that are measured: the publication's, and ten times as many.
 const TERMS: [u64; 2] = [10, 100];
 
 /// The experiment.
@@ -83,13 +83,14 @@ impl Experiment for Graph {
             TERMS.into_iter().filter_map(|terms| comparison(results, terms, noise)).collect();
         match sentences.as_slice() {
             [] => "On this machine, too few contenders were measured for a comparison.".to_owned(),
-            // The plots show means, which a single slow shot raises.
+            // The sentence uses medians, although the plots show means, because a single slow shot
+            // raises a mean.
             all => format!("On this machine, by the median shot, {}.", all.join("; ")),
         }
     }
 }
 
-/// Returns the numbers of slices, for each number of terms.
+/// Returns, for each number of terms, the numbers of slices that are measured.
 fn amounts(size: Size) -> [Vec<u64>; 2] {
     match size {
         Size::Smoke => [vec![2_000, 4_000], vec![2_000]],

@@ -1,4 +1,4 @@
-//! The setups of shots: shapes, contenders and amounts; and the account of a graph's work.
+//! The setups of shots (shape, contender and amount of work), and a graph's account of its work.
 
 use std::fmt;
 use std::time::Instant;

@@ -15,8 +15,8 @@ pub struct Job {
     pub terms: u64,
 }
 
-/// Largest difference between a sum and its expected value. The 5 million additions from the first
-/// slice on round by 5e-12 in all.
+/// Largest difference between a sum and its expected value. The rounding errors of the 5 million
+/// additions, from the first slice on, sum to 5e-12.
 const TOLERANCE: f64 = 1e-10;
 
 impl Job {
@@ -50,7 +50,7 @@ pub struct Reduction {
     sum: f64,
     /// Number of slices that the reducer has received.
     received: u64,
-    /// Number of slices that did not come in the order of their numbers.
+    /// Number of slices that came out of order.
     misplaced: u64,
     /// Time at which the last slice came.
     ended: Option<Instant>,

@@ -7,8 +7,8 @@ use super::rings;
 /// Numbers of threads that build readings.
 pub const THREADS: std::ops::RangeInclusive<usize> = 2..=6;
 
-/// Maximum number of readings in flight, for all contenders but the executor with large queues: the
-/// article's ring.
+/// Maximum number of readings in flight: the size of the article's ring. It applies to all
+/// contenders but the executor with large queues.
 pub const CAPACITY: usize = rings::ARTICLE_CAPACITY;
 
 pub static ABOUT: About = About {

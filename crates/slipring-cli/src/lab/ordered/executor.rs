@@ -1,7 +1,7 @@
 //! An executor with one queue for each thread, and a merging thread.
 //!
 //! The producer sends the readings to the workers in turn. The merging thread receives from them in
-//! the same turn, which restores the order without comparing times.
+//! the same order. That restores the order of the readings without comparing times.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;

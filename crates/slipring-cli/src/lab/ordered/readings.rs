@@ -109,7 +109,7 @@ impl Readings {
 
 #[cfg(test)]
 impl Readings {
-    /// Generates readings, one line of which is no reading.
+    /// Generates readings, and replaces one line by a text that is no reading.
     pub fn with_a_wrong_line(count: usize, at: usize) -> Readings {
         let mut all = Readings::generate(count, 1);
         let start = all.text.len();
@@ -118,7 +118,7 @@ impl Readings {
         all
     }
 
-    /// Generates readings, two neighbours of which are in the wrong order.
+    /// Generates readings with two neighbouring lines in the wrong order.
     pub fn with_swapped_lines(count: usize, at: usize) -> Readings {
         let mut all = Readings::generate(count, 1);
         all.lines.swap(at, at + 1);
@@ -145,8 +145,8 @@ impl Retriever {
         Ok(Retriever { clock, last: i64::MIN, count: 0, checksum, latency })
     }
 
-    /// Takes the next reading, claimed at `claimed` by the clock. A reading that is not later than
-    /// the previous one is an error.
+    /// Takes the next reading, which the producer claimed at the clock time `claimed`. A reading
+    /// that is not later than the previous one is an error.
     pub fn retrieve(&mut self, reading: &Reading, claimed: u64) -> Result<()> {
         ensure!(
             reading.time > self.last,

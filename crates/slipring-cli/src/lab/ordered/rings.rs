@@ -96,13 +96,13 @@ struct Slot<'a> {
     reading: Reading,
 }
 
-/// Returns whether the pool's stages share threads: as the guide advises, they do if there are
-/// fewer cores than stages would have threads.
+/// Returns whether the pool's stages share threads. As the guide advises, they do if the machine
+/// has fewer cores than the stages would have threads of their own.
 fn is_shared(threads: usize, cores: usize) -> bool {
     cores < threads + 2
 }
 
-/// Returns the number of threads of the pool, its retriever and the producer.
+/// Returns how many threads the pool, its retriever and the producer have together.
 pub fn pool_threads(threads: usize, cores: usize) -> usize {
     // On one core, the library starts one thread in addition to the producer's.
     if is_shared(threads, cores) { cores.clamp(2, threads + 1) } else { threads + 2 }

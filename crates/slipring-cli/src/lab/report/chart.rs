@@ -12,7 +12,8 @@ use crate::lab::metric::Value;
 use crate::lab::statistics::Spread;
 use crate::lab::wording::number;
 
-/// Ratio of the largest to the smallest number above which an axis of numbers is logarithmic.
+/// An axis of numbers is logarithmic if the ratio of its largest to its smallest number exceeds
+/// this.
 const WIDE: u64 = 16;
 
 /// Height above which a plot has the names of its axis at both ends.
@@ -61,7 +62,7 @@ impl Chart {
         self.numbers().is_some()
     }
 
-    /// Returns the parameter's values if they are two or more numbers.
+    /// Returns the parameter's values if there are two or more, and all of them are numbers.
     fn numbers(&self) -> Option<Vec<u64>> {
         let number = |value: &Value| match value {
             Value::Number(number) => Some(*number),

@@ -15,7 +15,7 @@ use crate::lab::size::Size;
 use crate::lab::statistics::Noise;
 use crate::lab::wording::Pair;
 
-/// A text that would be markup where it is not escaped.
+/// A text that would be markup if it were not escaped.
 pub const INJECTION: &str =
     "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)></svg></pre></style>";
 /// A name that is too long for any plot.

@@ -28,7 +28,8 @@ use crate::base::exit;
 /// Writes a page of HTML from records: plots, tables, and what the sources found
 ///
 /// The page is one file without scripts, and can be read offline. Results of the
-/// same experiment stand below each other, by file, date and machine.
+/// same experiment stand one below the other, each with its file, date and
+/// machine.
 #[derive(Debug, Parser)]
 #[command(after_long_help = EXIT_CODES, verbatim_doc_comment)]
 pub struct Args {

@@ -109,7 +109,7 @@ fn day(record: &Record) -> &str {
     record.date.split('T').next().unwrap_or_default()
 }
 
-/// States where a record's figures come from, and which warnings a reader needs.
+/// States where a record's figures come from, and the warnings that a reader needs.
 fn about(record: &Record) -> Markup {
     let marks = marks(record);
     html! {

@@ -117,7 +117,7 @@ impl Percentiles {
 }
 
 impl Curve {
-    /// Returns the first point at or behind each percentile of the tables.
+    /// Returns, for each percentile of the tables, the first point at or after it.
     fn marked(&self) -> Vec<(f64, Spread)> {
         let found = QUANTILES
             .iter()

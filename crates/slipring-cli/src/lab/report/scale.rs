@@ -10,7 +10,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Makes a linear scale from 0, or from the least value where it is negative.
+    /// Makes a linear scale that begins at 0, or at the least value if that is negative.
     pub fn linear(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = range(values).unwrap_or((0.0, 1.0));
         let (low, high) = (low.min(0.0), high.max(0.0));
@@ -103,7 +103,7 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// Returns the next of 1, 2 and 5, times a power of ten.
+/// Returns the least step that is not below `least`. Steps are 1, 2 and 5, times a power of ten.
 fn step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -113,7 +113,8 @@ fn step(least: f64) -> f64 {
         .unwrap_or(power)
 }
 
-/// The scale of quantiles: each further decade of rare values has the same width.
+/// The scale of quantiles. Each decade of rarer values (from 0.9 to 0.99, from 0.99 to 0.999) has
+/// the same width.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantiles {
     /// Width of the scale without the maximum, in decades.

@@ -133,7 +133,7 @@ fn paragraphs(text: &str) -> Markup {
     }
 }
 
-/// Returns a text whose names in backticks become code.
+/// Returns a text as markup, in which names in backticks are code.
 pub fn prose(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
     // An odd number of backticks is no markup.

@@ -1,8 +1,8 @@
 //! The source's figures beside those that were measured here.
 //!
-//! Figures of the same metric and unit have one axis. All others are *shapes*: each side is divided
-//! by its largest value, so that only the form can be compared. Where a rate stands beside times,
-//! it is first turned into the time of an event.
+//! If both sides have the same metric and unit, they share one axis. All other figures are compared
+//! as *shapes*: each side is divided by its largest value, so that only the form remains. A rate
+//! that stands beside times is first turned into the time of an event.
 
 use maud::{Markup, html};
 
@@ -103,7 +103,7 @@ struct Ours<'a> {
     unit: String,
     /// Whether the metric has the source's unit and meaning.
     same_unit: bool,
-    /// Whether the source states rates, and the lab times.
+    /// Whether the source states rates where the lab measures times.
     inverse: bool,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Ours<'a> {
     }
 }
 
-/// The meaning of the cells in a table with both sides.
+/// The meaning of the cells in a table that has both the source's values and the lab's.
 const VALUES: &str = "The source's values as published; medians here.";
 
 fn is_rate(unit: &str) -> bool {

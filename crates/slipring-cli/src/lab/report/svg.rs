@@ -77,7 +77,7 @@ pub fn stroke(class: &str, from: (f64, f64), to: (f64, f64)) -> Markup {
     }
 }
 
-/// A point of a line: its place across, and its spread.
+/// A point of a line: its horizontal place, and its spread.
 #[derive(Clone, Copy, Debug)]
 pub struct SpreadPoint {
     pub x: f64,
@@ -86,8 +86,8 @@ pub struct SpreadPoint {
     pub high: f64,
 }
 
-/// Draws a contender's line through medians, with the band of their spreads. A single point gets a
-/// whisker instead.
+/// Draws a contender's line through the medians, and a band for their spreads. A single point gets
+/// a whisker instead.
 pub fn banded(index: usize, places: &[SpreadPoint]) -> Markup {
     let classes = classes(index);
     let above = places.iter().map(|place| (place.x, place.high));
@@ -301,8 +301,8 @@ pub fn legend<'a>(names: impl IntoIterator<Item = (usize, &'a str)>, with_lines:
     }
 }
 
-/// Chooses places for labels so that none overlaps another: in their order, and as near as possible
-/// to the wanted places.
+/// Chooses places for labels, in the labels' order. No label overlaps another, and each is as near
+/// as possible to its wanted place.
 fn spread_labels(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let distance = ((bottom - top) / wanted.len().max(1) as f64).min(LINE - 2.0);
     let mut order: Vec<usize> = (0..wanted.len()).collect();

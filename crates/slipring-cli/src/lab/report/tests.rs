@@ -78,8 +78,9 @@ fn check(page: &str) {
 fn all_kinds_of_plots_are_drawn_with_their_tables() {
     let page = write(vec![("a.json", generated::record(1))]);
     check(&page);
-    // The page has lines in two panels, twice; dots; five scatter panels; two panels of
-    // percentiles; a heat map for each contender; three pairs or single plots of the source.
+    // The page has two figures with lines in two panels each, one with dots, five scatter panels,
+    // two panels of percentiles, and two heat maps. The source adds two pairs of plots and a single
+    // one.
     assert_eq!(check_drawings(&page), 2 + 2 + 1 + 5 + 2 + 2 + 2 + 2 + 1);
     for text in [
         "Workers that share one stage",

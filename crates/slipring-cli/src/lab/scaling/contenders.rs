@@ -101,9 +101,8 @@ pub fn pool(job: Job, places: &Places<'_>, tallies: &[Tally]) -> Result<()> {
     Ok(())
 }
 
-/// Passes all events through the same pool, whose workers and the producer share as many threads as
-/// there are cores. They yield, as the guide advises for busy threads that share cores. The system
-/// places the threads.
+/// Like `pool`, but the workers and the producer share as many threads as there are cores. The
+/// threads yield, as the guide advises for busy threads that share cores. The system places them.
 pub fn shared_pool(job: Job, _: &Places<'_>, tallies: &[Tally]) -> Result<()> {
     slipring::ring(CAPACITY, || 0_u64)
         .threads(Threads::Auto)

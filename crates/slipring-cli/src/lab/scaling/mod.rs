@@ -181,7 +181,8 @@ fn measure(contender: Contender, job: Job, consumers: usize, cpus: &[usize]) -> 
     })
 }
 
-/// Says for each amount of work at how many numbers of consumers the pool takes the least time.
+/// Says, for each amount of work, at how many of the measured numbers of consumers the pool takes
+/// the least time.
 fn headline(results: &Results, floor: f64) -> String {
     let rivals =
         [Contender::Sequential, Contender::Queue, Contender::Partitioned].map(Contender::name);

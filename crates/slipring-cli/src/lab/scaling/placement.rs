@@ -27,9 +27,9 @@ pub fn nodes(machine: &MeasuredMachine) -> Vec<Vec<usize>> {
 }
 
 /// Chooses a CPU for each thread, the producer first: one thread on each physical core. From the
-/// sixth consumer on, the cores of the second node are taken, where one exists; the first node's
-/// other cores come last. Returns no CPUs if the threads outnumber the physical cores; then the
-/// system places all threads.
+/// sixth consumer on, threads go to the other nodes, if there are any; the first node's other cores
+/// come last. Returns no CPUs if the threads outnumber the physical cores; then the system places
+/// all threads.
 pub fn choose(nodes: &[Vec<usize>], threads: usize) -> Vec<usize> {
     let Some((first, others)) = nodes.split_first() else { return Vec::new() };
     let (near, rest) = first.split_at(first.len().min(ON_FIRST_NODE));

@@ -26,13 +26,13 @@ fn first(event: u64, which: u32) -> u32 {
     (event.wrapping_mul(INTEGERS.into()).wrapping_add(which.into()) as u32) >> 1
 }
 
-/// Returns a value of an array's ends and of two places between them.
+/// Computes a value from both ends of an array, and from two places between them.
 fn digest(sorted: &[u32; INTEGERS as usize]) -> u64 {
     let at = |place: usize| u64::from(sorted[place]);
     at(0) + 3 * at(33) + 5 * at(66) + 7 * at(99)
 }
 
-/// Returns the value that [`sort`] returns, without sorting.
+/// Computes, without sorting, the value that [`sort`] returns.
 fn expected(event: u64, sorts: u32) -> u64 {
     (0..sorts).fold(0, |sum: u64, which| {
         let first = u64::from(first(event, which));
@@ -49,7 +49,7 @@ pub struct Tally {
     events: AtomicU64,
     /// Sum of the values that the sorts returned.
     sum: AtomicU64,
-    /// Sum of the squares of the events' numbers, which shows an event that was handled in place of
+    /// Sum of the squares of the events' numbers. It reveals an event that was handled in place of
     /// another.
     squares: AtomicU64,
 }

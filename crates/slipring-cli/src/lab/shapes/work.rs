@@ -21,7 +21,7 @@ const PRODUCER_BITS: u32 = 2;
 pub enum Shape {
     /// One producer, one consumer.
     Unicast,
-    /// One producer, three stages in a row, of which two change the event.
+    /// One producer, three stages in a row, two of which change the event.
     Pipeline,
     /// Three producers, one consumer.
     Sequencer,
@@ -202,7 +202,7 @@ pub struct Load {
 }
 
 /// A schedule with equal gaps. Latency counts from the time at which an event is due, even if the
-/// producer is late, so that a delay counts for all events that are due meanwhile.
+/// producer is late, so that a delay counts for all events that become due during it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     clock: Clock,
@@ -216,7 +216,7 @@ pub struct Pace {
 /// The producer's way to wait until the next event is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// The producer spins, which is exact and takes a core.
+    /// The producer spins. That is exact, but takes up a core.
     Spin,
     /// The producer sleeps. That leaves the core to the stages, and adds the lateness of the
     /// system's timer to each latency.

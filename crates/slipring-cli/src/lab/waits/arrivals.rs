@@ -39,7 +39,7 @@ pub enum Arrival {
     Burst,
     /// Events as fast as possible, through three stages for each core
     Oversubscribed,
-    /// As poisson-10k, while a second process works on the same cores
+    /// Like poisson-10k, while a second process works on the same cores
     Bystander,
 }
 
@@ -93,8 +93,8 @@ impl Arrival {
         }
     }
 
-    /// Returns the time for which events arrive in one run: more than a second, so that there is a
-    /// worst second. It is zero for bursts, whose length depends on the strategy.
+    /// Returns how long events arrive in one run: more than a second, because the busiest second is
+    /// reported. It is zero for bursts, whose length depends on the strategy.
     pub fn length(self, size: Size) -> Duration {
         match self.pattern(size) {
             Pattern::AtOnce { .. } => Duration::ZERO,
@@ -198,7 +198,7 @@ impl Iterator for Schedule {
     fn next(&mut self) -> Option<u64> {
         let nanos = |gap: Duration| gap.as_nanos() as f64;
         self.at += match self.pattern {
-            // `1 - f64()` lies above 0 and at most at 1, so its logarithm is finite.
+            // `1 - f64()` is above 0 and at most 1, so its logarithm is finite.
             Pattern::Poisson { gap } => -(1.0 - self.random.f64()).ln() * nanos(gap),
             Pattern::Regular { gap } => nanos(gap),
             Pattern::OnOff { events, silence, .. } if self.number.is_multiple_of(events) => {
@@ -244,7 +244,7 @@ mod tests {
             let times = schedule(arrival, 1);
             let per_second = times.len() as f64 / 20.0;
             assert!((per_second / rate - 1.0).abs() < 0.02, "{arrival:?}: {per_second}");
-            // Of exponential gaps, a share of 1/e is longer than the mean.
+            // With exponential gaps, a share of 1/e of the gaps is longer than the mean.
             let long =
                 times.windows(2).filter(|pair| (pair[1] - pair[0]) as f64 > 1e9 / rate).count();
             let share = long as f64 / times.len() as f64;

@@ -18,11 +18,11 @@ pub struct Figures {
     pub waiter_share: Option<f64>,
     /// Share of a core that the waiter used in its busiest second, 0 to 1.
     pub share_max_1s: Option<f64>,
-    /// Share of the time in which the waiter was runnable and had no core, 0 to 1.
+    /// Share of the time for which the waiter was runnable but had no core, 0 to 1.
     pub waiter_kept_waiting: Option<f64>,
     /// Average number of cores that other processes used. Absent while the bystander runs.
     pub others_cores: Option<f64>,
-    /// Mean time of a publishing call, one reading of the clock included, in nanoseconds.
+    /// Mean time of a publishing call, including one reading of the clock, in nanoseconds.
     pub publish_ns: f64,
     /// Median delay of the publishing call after an event was due, in nanoseconds. Every latency
     /// contains its event's delay. Absent for bursts.
@@ -34,8 +34,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Applies `pick` to each figure's values of all runs; a figure is absent unless every run has
-    /// it.
+    /// Combines the values that all runs have for each figure, by calling `pick`. A figure is
+    /// absent unless every run has it.
     pub fn over(runs: &[&Self], pick: fn(Vec<f64>) -> f64) -> Self {
         let of = |figure: fn(&Self) -> f64| pick(runs.iter().map(|run| figure(run)).collect());
         let maybe = |figure: fn(&Self) -> Option<f64>| {
@@ -86,8 +86,8 @@ impl CpuSamples {
         self.0.push(CpuSample { at, on_core });
     }
 
-    /// Returns the largest share of a core over any window between two samples. Each window is the
-    /// shortest between samples that lasts at least `window` nanoseconds.
+    /// Returns the largest share of a core that was used in any window. A window ends at a sample,
+    /// and begins at the latest sample that is at least `window` nanoseconds earlier.
     pub fn largest_share(&self, window: u64) -> Option<f64> {
         let ends = self.0.iter().enumerate().filter_map(|(i, end)| {
             let begin = self.0[..i].iter().rev().find(|begin| end.at - begin.at >= window)?;

@@ -83,8 +83,8 @@ impl FromStr for WaitList {
     type Err = <Wait as FromStr>::Err;
 
     /// Parses strategies that are separated by commas. Some strategies contain commas themselves,
-    /// so at each place the longest text that is a strategy counts as one. Texts of up to
-    /// [`MAX_PIECES`] pieces are tried, so the time is linear in the length of the list.
+    /// so the longest text that is a strategy is taken at each place. Texts of up to [`MAX_PIECES`]
+    /// pieces are tried, so the time is linear in the length of the list.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut waits = Vec::new();
         let mut left = Some(text);

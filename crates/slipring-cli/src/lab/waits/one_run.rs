@@ -2,8 +2,8 @@
 //! that samples the reader's processor time.
 //!
 //! The load is open: each event is due at a fixed time, and its latency starts then, even if the
-//! producer publishes it late. So a delay of the waiter counts for every event that is due
-//! meanwhile (no coordinated omission).
+//! producer publishes it late. So a delay of the waiter counts for every event that becomes due
+//! during it (no coordinated omission).
 
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -35,13 +35,13 @@ const QUANTILES: [f64; 12] =
     [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0];
 /// Window over which the largest share of a core is measured.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Time from the start gate to the schedule's start, so that both threads run by then.
+/// Time from the start gate to the schedule's start. It gives both threads time to run.
 const LEAD: Duration = Duration::from_millis(1);
 
 /// The producer's way to wait for the time at which the next event is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// The producer spins, which is exact and takes a core.
+    /// The producer spins. That is exact, but takes up a core.
     Spin,
     /// The producer sleeps, which leaves the core to other threads.
     Sleep,
@@ -217,7 +217,7 @@ struct StageResult {
     cpu: Option<u64>,
 }
 
-/// Runs a stage before the waiter, which reads each event and releases it.
+/// Runs a stage before the waiter. The stage reads each event and releases it.
 fn run_stage(mut reader: Reader<Event>) -> Result<StageResult, WaitError> {
     let (mut checksum, cpu) = (0u64, machine::thread_cpu());
     reader.for_each(|event, _| checksum = checksum.wrapping_add(event.hash()))?;
@@ -384,7 +384,7 @@ fn figures(producer: &ProducerResult, waiter: &WaiterResult, samples: &CpuSample
         waiter_kept_waiting: waiter.waiting_for_core.map(|waiting| waiting as f64 / time),
         publish_ns: producer.spent as f64 / events,
         producer_late_p50_ns: producer.late.as_ref().map(|late| late.value_at_quantile(0.5) as f64),
-        // Nanoseconds per event are milliseconds per million events.
+        // One nanosecond per event is one millisecond per million events.
         cpu_s_per_million: waiter
             .cpu
             .zip(producer.cpu)

@@ -89,7 +89,7 @@ fn draw_into(svg: &mut String, record: &Record) -> Result<(), Box<dyn std::error
     Ok(())
 }
 
-/// Returns the names of all strategies; a strategy's index here, plus one, is its number.
+/// Returns the names of all strategies; a strategy's number is its index here, plus one.
 fn strategies(record: &Record) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for series in record.measured.arrivals.iter().flat_map(|result| &result.strategies) {

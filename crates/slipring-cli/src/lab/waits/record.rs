@@ -1,4 +1,4 @@
-//! The record of this experiment alone, which programs read.
+//! The record of this experiment alone, for programs to read.
 
 use serde::{Serialize, Serializer};
 

@@ -1,4 +1,4 @@
-//! The rounds of one arrival pattern: each runs every strategy once, in random order.
+//! The rounds of one arrival pattern: each round runs every strategy once, in random order.
 
 use std::fmt;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Rounds<'_> {
     /// Runs all rounds of all strategies. Returns `None` if the user has ended the measurement.
     pub fn measure(&self, waits: &[Wait]) -> Result<Option<ArrivalResult>> {
         match self.measure_all(waits) {
-            // Ctrl-C in a terminal ends the bystander's process, too, which is no failure.
+            // Ctrl-C in a terminal also ends the bystander's process. That is no failure.
             Err(_) if interrupt::requested() => Ok(None),
             measured => measured,
         }
