@@ -1,4 +1,5 @@
-//! Tells the program which compiler it was built with: records of measurements name it.
+//! Tells the program which compiler it was built with, because records of measurements name the
+//! compiler.
 
 use std::env;
 use std::process::Command;

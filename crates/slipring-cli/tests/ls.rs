@@ -136,7 +136,7 @@ fn a_damaged_file_is_a_line_of_the_list() {
     assert!((code, out.as_str()) == (1, "") && err.contains("there is none"), "{err}");
 }
 
-/// The system's message stands only once in a line, although the error and its source are printed
+/// The system's message appears only once in a line, although the error and its source are printed
 /// together.
 #[test]
 fn an_error_of_the_system_is_said_once() {

@@ -33,7 +33,7 @@ fn succeeds(root: &Path, arguments: &[&str]) -> String {
     out
 }
 
-/// Returns the part of the text behind the name of a placement.
+/// Returns the part of the text after the name of a placement.
 fn placement<'o>(out: &'o str, threads: &str, placement: &str) -> &'o str {
     let (_, part) = out.split_once(&format!("CPUs of {threads},")).unwrap();
     let line = part.lines().find_map(|line| line.strip_prefix(&format!("  {placement} ")));

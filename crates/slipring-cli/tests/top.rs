@@ -305,7 +305,7 @@ fn workers_of_a_pool_are_told_one_by_one() {
     assert_eq!(block.seat("upper", 1, ["state", "events"]), ["alive", "0..1"]);
     assert_eq!(block.seat("upper", 2, ["state", "events"]), ["alive", "1..2"]);
     assert!(!block.0.iter().any(|line| line.contains("seat=3")), "free places are no lines");
-    // `store` stands behind the pool, which has released nothing.
+    // `store` follows the pool, which has released nothing.
     assert_eq!(block.values("producer", ["waits_for"]), ["store"]);
     assert_eq!(block.values("store", ["state", "waits_for"]), ["free", "upper"]);
     let full = "ring full: producer waits for `store`, 4 behind, which waits for `upper`";

@@ -1,4 +1,4 @@
-//! Turns by promises: each promise is fulfilled once, and wakes the end that waits for it.
+//! Turns passed by promises: each promise is fulfilled once, and wakes the end that waits for it.
 //!
 //! The paper uses promises of C++. Here, one way uses promises of the crate `oneshot`, and another
 //! way uses slipring's promises. Both make one new promise for each turn.

@@ -1,4 +1,4 @@
-//! Turns by two named semaphores of POSIX, one for each direction.
+//! Turns passed by two named POSIX semaphores, one for each direction.
 //!
 //! Invariants
 //! - I1: the handle of a [`Semaphore`] is open while the value lives; only its drop closes it.

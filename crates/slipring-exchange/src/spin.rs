@@ -1,4 +1,4 @@
-//! Turns by one atomic word, on which the waiting end spins.
+//! Turns passed by one atomic word, on which the waiting end spins.
 
 use std::hint::spin_loop;
 use std::io;

@@ -56,7 +56,7 @@ enum Channel {
 
 impl Destination {
     /// Opens the file that an option names; `-` is standard output. The error gives the reason why
-    /// the file cannot be written, and has the exit code of wrong arguments.
+    /// the file cannot be written, and has the exit code for wrong arguments.
     pub fn open(option: &'static str, path: &Path) -> Result<Self> {
         let opened = if path == Path::new("-") { Ok(Self::stdout()) } else { Self::identify(path) };
         let (identity, channel) = opened.map_err(|error| {
@@ -209,7 +209,7 @@ fn temporary(path: &Path, existing: Option<&File>) -> io::Result<NamedTempFile> 
     Ok(file)
 }
 
-/// Keeps content that could not be saved in another place, and describes that place.
+/// Saves content that could not reach its destination in another place, and describes that place.
 fn keep_elsewhere(path: &Path, content: &str) -> String {
     let extension =
         path.extension().map(|extension| format!(".{}", extension.display())).unwrap_or_default();
@@ -251,8 +251,8 @@ mod system {
     /// Time limit for another process to open a named pipe for reading.
     const READER_TIMEOUT: Duration = Duration::from_secs(3);
 
-    /// Returns the standard stream that is the same file, if there is one. Devices do not count:
-    /// they can be opened twice without harm.
+    /// Returns the standard stream that is the same file, if there is one. Devices are left out,
+    /// because they can be opened twice without harm.
     pub fn standard_stream(metadata: &Metadata) -> Option<Channel> {
         if metadata.file_type().is_char_device() {
             return None;
@@ -366,7 +366,7 @@ mod system {
 mod tests {
     use super::*;
 
-    /// A link plays the part of a folder that is mounted twice.
+    /// A link stands in for a folder that is mounted twice.
     #[test]
     fn two_paths_of_one_missing_file_are_recognized() {
         let folder = tempfile::tempdir().unwrap();

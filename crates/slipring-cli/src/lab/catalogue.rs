@@ -16,7 +16,7 @@ pub fn all() -> Vec<&'static dyn Experiment> {
     ]
 }
 
-/// Returns the experiment of this name.
+/// Returns the experiment with this name.
 pub fn find(name: &str) -> Option<&'static dyn Experiment> {
     all().into_iter().find(|experiment| experiment.about().name == name)
 }

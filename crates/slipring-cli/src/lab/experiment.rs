@@ -129,7 +129,7 @@ pub struct Reference {
     pub lines: &'static [Line],
 }
 
-/// The values of one contender of a publication.
+/// One contender's values in a publication.
 #[derive(Debug)]
 pub struct Line {
     /// Name in the publication.

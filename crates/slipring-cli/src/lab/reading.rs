@@ -23,7 +23,7 @@ pub struct Loaded {
 
 impl Loaded {
     /// Reads a record. The error names the file, the mistake and the remedy in one line, and has
-    /// the exit code of wrong arguments.
+    /// the exit code for wrong arguments.
     pub fn read(path: &Path) -> Result<Self> {
         let record = text(path).and_then(|text| parse(&text));
         let record =

@@ -108,7 +108,8 @@ impl Work {
 /// Runs experiments one after the other, and reports and saves their results.
 pub fn run(experiments: &[&dyn Experiment], args: &Args) -> Result<()> {
     let size = args.size.size();
-    // The files are opened before the measurement, so that a wrong path costs no measurement.
+    // The files are opened before the measurement, so that a wrong path does not waste a
+    // measurement.
     let files = Files::open(args.json.as_deref(), None)?;
     let machine = MeasuredMachine::this();
     let planned = plan(experiments, size, &machine, args)?;

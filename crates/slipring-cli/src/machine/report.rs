@@ -36,7 +36,7 @@ pub fn text(machine: &Machine, threads: Option<usize>, width: usize) -> String {
     text.text.replace(|letter: char| letter.is_control() && letter != '\n', "\u{fffd}")
 }
 
-/// Returns kernel, hypervisor, and numbers of cores and CPUs.
+/// Returns the kernel, the hypervisor, and the numbers of cores and CPUs.
 fn about(machine: &Machine) -> String {
     let mut parts = vec![machine.kernel().unwrap_or("unknown system").to_owned()];
     if let Some(hypervisor) = machine.hypervisor() {
@@ -261,7 +261,7 @@ impl Text {
     }
 }
 
-/// Returns CPUs in their order; runs of three or more are ranges.
+/// Lists CPUs in their order, with runs of three or more as ranges.
 fn in_order(cpus: &[usize]) -> String {
     let mut parts = Vec::new();
     let mut rest = cpus;

@@ -70,8 +70,7 @@ pub fn run(args: &Args) -> Result<()> {
     console::print(&detailed(&words::inspect(name).map_err(words::explain)?))
 }
 
-/// Renders a table without lines, indented by two, whose columns in `right` are aligned to the
-/// right.
+/// Renders a table without lines, indented by two. The columns in `right` are aligned to the right.
 fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);

@@ -1,4 +1,4 @@
-//! The bytes of a terminal as keys. Bytes that are no known key have no effect.
+//! Turns the bytes from a terminal into keys. Bytes that are no known key have no effect.
 
 use vte::{Params, Parser, Perform};
 

@@ -1,4 +1,4 @@
-//! The screen of a look, drawn into a buffer of any size.
+//! The screen that shows a look, drawn into a buffer of any size.
 //!
 //! From top to bottom, the screen shows the segment, the fill of the ring, the sentences (the worst
 //! first), a row for each place, and the keys. A screen that is too low gives up the keys first,

@@ -79,7 +79,8 @@ impl Machine {
         self.kernel.as_deref()
     }
 
-    /// Returns the name of the hypervisor that runs this machine, if one says that it does.
+    /// Returns the name of the hypervisor that runs this machine, if a hypervisor identifies
+    /// itself.
     ///
     /// ```
     /// let is_virtual = slipring_machine::Machine::this()?.hypervisor().is_some();

@@ -49,7 +49,7 @@ pub struct Core {
     pub number: usize,
     /// Hardware threads of the core that are online.
     pub cpus: CpuSet,
-    /// Number of the core's package, if the system says.
+    /// Number of the core's package, if the system states it.
     pub package: Option<usize>,
     /// Number of the core's node, if a node has it.
     pub node: Option<usize>,

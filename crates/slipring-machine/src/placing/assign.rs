@@ -48,8 +48,8 @@ impl Machine {
     /// [`Assignment::exceeds_quota`] reports it.
     ///
     /// # Errors
-    /// The placement is impossible here. The error says why, which placements are possible, and
-    /// lists the machine's cores, caches and nodes.
+    /// The placement is impossible here. The error says why and which placements are possible, and
+    /// it lists the machine's cores, caches and nodes.
     ///
     /// ```
     /// use slipring_machine::{Machine, Placement};

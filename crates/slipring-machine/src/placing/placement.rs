@@ -83,7 +83,7 @@ pub(crate) enum Cpus {
 }
 
 impl Explicit {
-    /// Asks for a CPU for each thread, by the thread's name. Of two CPUs for one name, the last
+    /// Asks for a CPU for each thread, by the thread's name. If a name occurs twice, its last CPU
     /// counts.
     ///
     /// ```

@@ -114,7 +114,7 @@ impl Machine {
 
     fn draw(&self, group: &Group, outer: Outer, width: usize, text: &mut String) {
         let (indent, mut is_forbidden) = outer;
-        // A group with the same CPUs as the group around it stands on that group's line.
+        // A group with the same CPUs as the group around it is shown on that group's line.
         let (mut titles, mut inner) = (vec![group.title.clone()], group);
         while let [only] = &inner.groups[..] {
             if only.cpus != inner.cpus {
@@ -123,7 +123,7 @@ impl Machine {
             titles.push(only.title.clone());
             inner = only;
         }
-        // A line that says "not allowed" says so for all lines below it, which do not repeat the
+        // If a line says "not allowed", that holds for all lines below it, which do not repeat the
         // words.
         if !is_forbidden && group.cpus.is_disjoint(self.allowed()) {
             titles.push("not allowed".into());
@@ -187,7 +187,7 @@ impl Machine {
         format!("[{}]", core.cpus.iter().map(cpu).collect::<Vec<_>>().join(" "))
     }
 
-    /// Returns runs of cores; those whose CPUs are not allowed stand in parentheses.
+    /// Returns runs of cores. Those whose CPUs are not allowed are in parentheses.
     fn runs_by_use(&self, cores: &[&Core]) -> Vec<String> {
         let allowed = |core: &Core| core.cpus.intersection(self.allowed()).len();
         let alike = cores.chunk_by(|one, other| {
@@ -200,7 +200,7 @@ impl Machine {
             let runs = runs(alike).into_iter();
             let first = alike[0];
             match allowed(first) {
-                // Where a whole group is forbidden, the line above says so.
+                // If a whole group is forbidden, the line above already says so.
                 0 if !all_forbidden => parts.extend(runs.map(|run| format!("({run})"))),
                 part if part != 0 && part < first.cpus.len() => {
                     parts.extend(alike.iter().map(|core| self.brackets(core)));

@@ -39,7 +39,7 @@ trait Ends: Send {
     fn receive(&mut self) -> Result<u64>;
 }
 
-/// Measures round trips by two words, each on cache lines of its own. Returns the time of each
+/// Measures round trips through two words, each on cache lines of its own. Returns the time of each
 /// trip, in nanoseconds.
 pub fn by_atomics(pair: Pair, trips: u64) -> Result<Vec<u64>> {
     let [there, back] = [(); 2].map(|()| Way::default());
@@ -49,7 +49,7 @@ pub fn by_atomics(pair: Pair, trips: u64) -> Result<Vec<u64>> {
     between(pair, trips, near, far)
 }
 
-/// Measures round trips by two rings.
+/// Measures round trips through two rings.
 pub fn by_rings(pair: Pair, trips: u64) -> Result<Vec<u64>> {
     // The rings are built before the threads are bound, because the library counts the CPUs that it
     // may use. A thread that shares its CPU yields after each poll, as it does with words.

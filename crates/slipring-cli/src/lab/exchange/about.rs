@@ -12,8 +12,8 @@ pub const PAPER_BLOCK: usize = (1 << 20) / WORD;
 
 /// Parameter: size of a block, in bytes.
 pub const BYTES: &str = "bytes";
-/// Parameter that names the reader's core and the state of the caches together. Plots have a panel
-/// for each of its values.
+/// Parameter that combines the reader's core with the state of the caches. Plots have a panel for
+/// each of its values.
 pub const SETTING: &str = "reader";
 
 /// Returns a metric in nanoseconds.

@@ -50,7 +50,8 @@ pub fn run(args: &Args) -> Result<()> {
     let size = args.size.size();
     let amount = Amount::alone(size);
     let ways = if args.only.is_empty() { Way::all() } else { args.only.clone() };
-    // The files are opened before the measurement, so that a wrong path costs no measurement.
+    // The files are opened before the measurement, so that a wrong path does not waste a
+    // measurement.
     let files = Files::open(args.json.as_deref(), args.picture.as_deref())?;
     slipring::on_warning(|_| ());
     interrupt::watch()?;

@@ -9,7 +9,7 @@ pub const PER_SLICE: Metric = Metric { name: "time per slice", unit: "ns", bette
 pub const CORES: Metric = Metric { name: "CPU", unit: "cores", better: Better::Neither };
 pub static METRICS: [Metric; 3] = [TIME, PER_SLICE, CORES];
 
-/// Parameter that names the shape and the terms together. Plots have a panel for each of its
+/// Parameter that combines the shape with the number of terms. Plots have a panel for each of its
 /// values.
 pub const GRAPH: &str = "graph";
 pub const WORKERS: &str = "workers";

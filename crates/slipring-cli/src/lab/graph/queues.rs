@@ -22,7 +22,7 @@ const CAPACITY: usize = 1 << 14;
 /// A result: the slice's number, and its sum.
 type Sum = (u64, f64);
 
-/// Computes all slices by threads with a queue for each edge.
+/// Computes all slices with threads, and a queue for each edge.
 pub fn compute<Q: Queue>(setup: &Setup) -> Result<Computed> {
     let Setup { shape, workers, job, .. } = *setup;
     thread::scope(|scope| {

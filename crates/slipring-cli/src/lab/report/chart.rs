@@ -236,7 +236,7 @@ impl Chart {
     }
 }
 
-/// Draws a dot with its whisker and its value, in a row whose text stands at `y`.
+/// Draws a dot with its whisker and its value, in a row whose text is at height `y`.
 fn dot(frame: &Frame, scale: &Scale, index: usize, y: f64, point: &Point) -> Markup {
     let Spread { low, median, high } = point.spread;
     let [left, middle, right] = [low, median, high].map(|of| frame.x(scale.place_or_end(of)));

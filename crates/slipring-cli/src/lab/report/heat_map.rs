@@ -52,7 +52,7 @@ impl HeatMap {
             ((share * STEPS as f64) as usize).min(STEPS - 1)
         };
         let key = frame.bottom + 22.0;
-        // Column names stand in every column that has room for them.
+        // Every column that has room for its name shows it.
         let widest = self.columns.iter().map(|name| text_width(name).min(80.0)).fold(0.0, f64::max);
         let every = ((widest + 6.0) / width).ceil().max(1.0) as usize;
         let title = format!("{} down, {} across", self.row, self.column);

@@ -96,7 +96,7 @@ fn single(chart: &Chart, id: &str) -> Markup {
     html! { div.panels.single { div.panel { (chart.plot(&scale).markup(id)) } } }
 }
 
-/// The metric of the lab that stands beside a figure of the source.
+/// The metric of the lab that is shown beside a figure of the source.
 struct Ours<'a> {
     results: &'a Results,
     metric: String,

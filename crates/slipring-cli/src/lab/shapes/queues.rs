@@ -1,4 +1,4 @@
-//! The shapes by queues: one queue for each edge of the graph, and a thread for each stage.
+//! The shapes built from queues: one queue for each edge of the graph, and a thread for each stage.
 
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
 

@@ -130,7 +130,8 @@ pub fn run(args: &Args) -> Result<()> {
     } else {
         distinct(args.arrivals.clone(), |arrival| arrival.name())
     };
-    // The files are opened before the measurement, so that a wrong path costs no measurement.
+    // The files are opened before the measurement, so that a wrong path does not waste a
+    // measurement.
     let files = Files::open(args.json.as_deref(), args.picture.as_deref())?;
 
     // The library warns of strategies that do not suit the machine. This program measures these on

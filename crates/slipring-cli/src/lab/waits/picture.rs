@@ -75,7 +75,7 @@ fn draw_into(svg: &mut String, record: &Record) -> Result<(), Box<dyn std::error
     root.draw(&Text::new(about, (16, 40), ("sans-serif", TEXT).into_font()))?;
     legend(&root, &names)?;
 
-    // All panels have one scale, so that they can be compared.
+    // All panels share one scale, so that they can be compared.
     let panels: Vec<(&ArrivalResult, Vec<Point>)> =
         record.measured.arrivals.iter().map(|result| (result, points(result, &names))).collect();
     let latencies = || panels.iter().flat_map(|(_, points)| points).map(|point| point.y);
@@ -229,7 +229,7 @@ struct Group {
 impl Group {
     /// Places the beads of these points within the frame.
     fn new(mut points: Vec<usize>, places: &[(i32, i32)], frame: Frame) -> Self {
-        // The beads stand in the order of their points, so that few lines cross.
+        // The beads are in the order of their points, so that few lines cross.
         points.sort_by_key(|&point| places[point]);
         let (xs, ys): (Vec<i32>, Vec<i32>) = points.iter().map(|&point| places[point]).unzip();
         let count = points.len() as i32;
