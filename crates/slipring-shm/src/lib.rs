@@ -43,24 +43,23 @@
 //!
 //! # Promises
 //!
-//! - A reader that dies leaves its place as it is. The next process that takes the place continues
+//! - When a reader dies, its place stays as it is. The next process that takes the place continues
 //!   at the first event that was not released, and learns which events may come again
 //!   ([`redelivered`](slipring::Consumer::redelivered)).
-//! - The successor of a producer that dies finds its position from the segment alone, and no part
-//!   of an unfinished publication is ever seen. If [`OnDeath::Close`] was declared, the death
-//!   instead ends the stream, as if the producer had left.
+//! - The successor of a dead producer finds its position from the segment alone, and no part of an
+//!   unfinished publication is ever seen. If [`OnDeath::Close`] was declared, the death instead
+//!   ends the stream, as if the producer had left.
 //! - When a tap's reader dies, the parties that wait for it remove it. They continue within a
 //!   notice, and [`SeatSummary::unread`] tells how many events the reader had not read.
 //! - A party that waits for a process learns of the process's death within a notice (20 ms by
-//!   default), plus the time that the kernel takes to end a process. Then the party continues to
-//!   wait, its call returns an error, or the ring fails for good, as the segment's creator declared
-//!   ([`OnDeath`]). A call with a deadline ends by its deadline in any case.
-//! - A worker of a pool that dies or leaves in the middle of its events leaves them to the other
-//!   workers, or to the next worker that joins. The stages behind the pool see each event, in
-//!   order.
-//! - A shard that dies leaves its place as a reader does. The other shards continue until the ring
-//!   is full of events that the dead shard has not passed.
-//! - If a panic drops a handle, the handle's place is left to another process, as after a death.
+//!   default), plus the time that the kernel takes to end a process. The segment's creator declares
+//!   what happens then ([`OnDeath`]): the party continues to wait, its call returns an error, or
+//!   the ring fails for good. A call with a deadline ends by its deadline in any case.
+//! - When a worker of a pool dies or leaves in the middle of its events, the other workers get
+//!   them, or the next worker that joins. The stages behind the pool see each event, in order.
+//! - When a shard dies, its place stays as it is, like a reader's. The other shards continue until
+//!   the ring is full of events that the dead shard has not passed.
+//! - If a panic drops a handle, another process can take the handle's place, as after a death.
 //!
 //! # A single value
 //!
@@ -76,11 +75,11 @@
 //!
 //! # The name
 //!
-//! Remove a segment by [`remove`] or `slipring rm`, which spare a segment in use. Plain `rm`
-//! removes only the name, and so does systemd-logind at the end of a user's last session
-//! (`RemoveIPC` in logind.conf). The attached processes then continue in a file without a name, and
-//! a program that creates the name again gets a second ring. A waiting call detects the lost name
-//! within a notice, and warns of it once for the segment
+//! Remove a segment by [`remove`] or `slipring rm`, which refuse to remove a segment in use. Plain
+//! `rm` removes the name even then, and so does systemd-logind at the end of a user's last session
+//! (`RemoveIPC` in logind.conf). The attached processes then continue to use a file without a name,
+//! and a program that creates a segment of that name gets a second ring. A waiting call finds
+//! within a notice that the name is lost, and warns of it, once for the segment
 //! ([`Warning::NameLost`](slipring::Warning::NameLost)). With [`Attached::require_name`], the call
 //! returns an error instead. [`Attached::has_lost_name`] checks at any time.
 //!
@@ -124,9 +123,9 @@
 //! | shorten the file | an access behind its end is SIGBUS, which ends the process. Memfds are sealed against that |
 //! | change the head of the file | nothing: the head is copied and checked once, and the places in the mapping are those of the copy. Later openers are refused |
 //!
-//! Only processes that can open the segment's file can do any of this. Opening a segment refuses a
-//! file that belongs to another user, or that other users may open. A process that gets the
-//! descriptor of a memfd can write to the memfd as well.
+//! Only processes that can open the segment's file can do any of this. A call that opens a segment
+//! refuses a file that belongs to another user, or that other users may open. A process that gets
+//! the descriptor of a memfd can write to the memfd as well.
 //!
 //! A copy costs one load or store for each eight bytes. All bytes of an event are copied twice,
 //! from the producer's value into the ring and from there to the reader. For small events, the
@@ -152,9 +151,9 @@
 //! # Tasks and event loops
 //!
 //! Handles of a segment can wait in tasks of any runtime, in a `Selector` and in loops on `epoll`
-//! (`slipring-eventfd`), as handles within one process can: see `slipring::guide::tasks`. A thread
-//! of the process, named `slipring-tasks`, then sleeps in the kernel on behalf of the tasks. It
-//! learns of deaths within a notice, and ends with the last handle.
+//! (`slipring-eventfd`), as handles within one process can: see `slipring::guide::tasks`. Then a
+//! thread named `slipring-tasks` of this process sleeps in the kernel on behalf of the tasks. The
+//! thread learns of deaths within a notice, and ends with the last handle.
 //!
 //! ```
 //! # use std::{future::Future, pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread};
@@ -185,12 +184,12 @@
 //!
 //! # Missing
 //!
-//! The crate has no handles for observers, and no handles for other languages.
+//! The crate has no handles that only observe, and none for other languages.
 //!
 //! # Where it works
 //!
-//! The crate works on 64-bit Linux. On other systems it is empty, so a program that also runs there
-//! names the crate below `[target.'cfg(all(target_os = "linux", target_pointer_width =
+//! The crate works on 64-bit Linux, and is empty on other systems. A program that also runs there
+//! declares this dependency below `[target.'cfg(all(target_os = "linux", target_pointer_width =
 //! "64"))'.dependencies]`.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -240,7 +239,7 @@ pub use inspect::{
 pub use slipring::segment::copied::Counts;
 
 /// Parts of this crate that its tests and the project's other crates use. They are not stable, so
-/// other crates use exactly this version.
+/// those crates depend on exactly this version.
 #[doc(hidden)]
 pub mod parts {
     pub use crate::file::location::Location;

@@ -1,4 +1,4 @@
-//! Evicts a participant that is alive and does not work: kills its process, and recovers its
+//! Evicts a participant that is alive but makes no progress: kills its process, and recovers its
 //! places.
 //!
 //! Invariants
@@ -38,7 +38,7 @@ use crate::system::machine::{Pinned, Process, Unpinned};
 
 /// Number of attempts, a millisecond apart, to read a place whose words are changing.
 const LOOKS: u32 = 64;
-/// Time that [`evict`] allows the process to end.
+/// How long [`evict`] waits for the process to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A process that has a place of a segment.
@@ -47,13 +47,13 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Occupant {
     /// Number of the participant.
     pub participant: u32,
-    /// Number of the process in its own pid namespace.
+    /// The pid, as the process's own pid namespace numbers it.
     pub pid: u32,
-    /// Number of the user that the process acts for.
+    /// Effective user id of the process.
     pub uid: u32,
     /// Name that the participant gave itself.
     pub name: String,
-    /// Names of all places that the participant has; `producer` for a producer's.
+    /// Names of all places that the participant has. A producer's place is named `producer`.
     pub places: Vec<String>,
     /// Whether the process is dead already, so that only its places need recovery.
     pub dead: bool,
@@ -138,11 +138,11 @@ pub struct Eviction {
 ///
 /// The next process at the place continues where the killed process stopped, as after any death.
 /// The segment's other processes react to the death as the segment's creator declared
-/// ([`OnDeath`]). The place [`PRODUCER`] is that of the producer.
+/// ([`OnDeath`]). Pass [`PRODUCER`] as `stage` to evict the producer.
 ///
-/// A process that attached several times was several participants, and the call recovers the places
-/// of one of these. The others are dead as well: the next process that waits for them, or takes
-/// their places, recovers them.
+/// A process that attached several times is several participants, and the call recovers the places
+/// of only one of them. The others die with the process: the next process that waits for them, or
+/// takes their places, recovers them.
 ///
 /// [`Eviction::find`] finds the process without killing it.
 ///
@@ -254,8 +254,8 @@ impl Eviction {
         }
     }
 
-    /// Kills the process unless it is dead, and recovers its places. Returns whether they are
-    /// recovered.
+    /// Kills the process unless it is already dead, and recovers its places. Returns whether they
+    /// were recovered.
     fn try_kill(&self, timeout: Duration) -> Result<bool, Problem> {
         if let Some(pinned) = &self.pinned {
             step!("evict-found");
@@ -308,11 +308,11 @@ impl Eviction {
         }
     }
 
-    /// Locks the byte of the participant, and recovers it. Returns whether it is recovered, or
-    /// `None` if another process holds the byte.
+    /// Locks the participant's byte, and recovers the participant. Returns whether that succeeded,
+    /// or `None` if another process holds the byte.
     fn recover(&self) -> Result<Option<bool>, Problem> {
         let (number, areas) = (self.found.participant, &self.checked.areas);
-        // `try_new` calls `note` under its fork guard, which a new mapping needs.
+        // A new mapping needs a fork guard. `try_new` holds one while it calls `note`.
         let mut mapping = None;
         let note = |fd: BorrowedFd<'_>| {
             let made = mapping.insert(Mapping::new(fd, areas.length)?);
@@ -325,8 +325,8 @@ impl Eviction {
         step!("evict-claimed");
         let index = u64::from(number - 1);
         let record = mapping.record::<ParticipantRecord>(&areas.participants, index);
-        // The last participant of this number is dead, whichever process it was. Seats that are not
-        // recovered here still belong to a dead participant.
+        // The byte was free, so whichever process had this number last is dead. If a seat cannot be
+        // recovered here, a dead participant still has it.
         let recovered =
             record.is_some() && settle_unattached(&mapping, &self.checked, number, byte.as_fd());
         record.filter(|_| recovered).inspect(|record| record.free());
@@ -357,8 +357,8 @@ fn seats_of(checked: &Checked, stage: &str) -> Result<Range<u64>, Problem> {
     Err(Problem::NoStage { asked: stage.into(), known })
 }
 
-/// Returns the seat of the participant that has one of `seats`, or the first of them if all are
-/// free. If several participants have seats, `pid` chooses one.
+/// Returns the one of `seats` that a participant has, or the first one if all are free. If several
+/// participants have such seats, `pid` chooses between them.
 fn seat_of(
     file: &File,
     checked: &Checked,
@@ -431,7 +431,8 @@ fn pin(
     Err(problem)
 }
 
-/// Reads which participant has a seat, and its process. Returns `None` if the seat is free.
+/// Reads which participant has a seat, and which process that participant is. Returns `None` if the
+/// seat is free.
 fn look(
     file: &File,
     checked: &Checked,

@@ -5,14 +5,14 @@
 //!   No descriptor of that description is open, so the lock ends with the mapping and with nothing
 //!   else.
 //! - I2: between opening that description and closing it the process does not fork. So no child
-//!   holds a copy.
+//!   holds a copy of the descriptor.
 //! - I3: the record of participant `number` is written only by the holder of byte `number`.
 //! - I4: no lock is taken through the description `probe`. So a probe through it sees all locks,
 //!   this participant's included. The locks of recoveries belong to a third description, `claims`,
 //!   of which no child keeps a copy. A participant opens all three descriptions when it attaches,
 //!   and no descriptor later. So a process that can open no more descriptors still learns of
 //!   deaths, and recovers the dead.
-//! - I5: while byte 0 is held shared and the name leads to the file, no process unlinks the name.
+//! - I5: while byte 0 is held shared and the name refers to the file, no process unlinks the name.
 //! - I6: before a process locks the byte of a dead participant, it probes the byte, and notes the
 //!   death on the participant's seats ([`note_death`]). While the byte is locked, the participant
 //!   does not look dead, and a producer that leaves meanwhile must know that no other producer
@@ -39,7 +39,7 @@ use crate::system::fork::{ForkGuard, UnsharedFd};
 use crate::system::lock::{self, GUARD, Held, Hold};
 use crate::system::machine::{self, Process, ProcessState};
 
-/// Largest number of naps, of a millisecond each, in which attaching and removing wait for byte 0.
+/// How often attaching and removing sleep for a millisecond, at most, while they wait for byte 0.
 pub(crate) const NAPS: u32 = 1_000;
 
 /// State of a participant's place.
@@ -56,7 +56,7 @@ pub enum Liveness {
     /// is attaching, or a child that was not made by `fork`. The participant does not count as
     /// dead.
     HeldByAnother,
-    /// A process that only reads holds the byte, which keeps the place from being recovered.
+    /// A process that only reads the file holds the byte, so the place cannot be recovered.
     HeldByReader,
 }
 
@@ -94,7 +94,7 @@ pub struct Participation {
 pub enum Attempt {
     /// The process is attached.
     Attached(Arc<Participation>),
-    /// The name no longer leads to the opened file: it leads to another file, or to none.
+    /// The name no longer refers to the opened file: it refers to another file, or to none.
     Replaced,
 }
 
@@ -133,7 +133,7 @@ pub fn attach(
     Err(Problem::Busy)
 }
 
-/// A process that attaches, as the parameters of [`attach`] describe it.
+/// The parameters of [`attach`], which describe the process that attaches.
 struct Applicant<'a> {
     file: &'a File,
     path: Option<&'a Path>,
@@ -147,8 +147,8 @@ impl Applicant<'_> {
     /// Tries to attach once. Returns `None` if a remover holds byte 0.
     fn try_attach(&self, recover: Recover<'_>) -> Result<Option<Attempt>, Problem> {
         let Applicant { file, path, checked, name, membarrier } = *self;
-        // Reading `/proc` takes a descriptor for a moment, so the process is read before the call
-        // opens its own descriptors.
+        // Reading `/proc` needs a descriptor for a moment, so `Process::this` runs before this
+        // function opens its own descriptors.
         let process = Process::this();
         // 1. Keep other threads from forking until the end (I2).
         let guard =
@@ -202,7 +202,8 @@ impl Applicant<'_> {
     }
 }
 
-/// Locks the byte of a free place, or else of a dead participant that `recover` recovers.
+/// Locks the byte of a free place. If there is none, locks the byte of a dead participant, which
+/// `recover` recovers.
 fn take_place(
     own: &OwnedFd,
     mapping: &Mapping,
@@ -312,12 +313,12 @@ impl Participation {
         &self.claims
     }
 
-    /// Returns the path of the file at the time of attaching, if it had one.
+    /// Returns the path by which this process attached to the file, if it had one.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.name().map(AttachedName::path)
     }
 
-    /// Returns the name of the file at the time of attaching, if it had one.
+    /// Returns the name by which this process attached to the file, if it had one.
     pub(crate) fn name(&self) -> Option<&AttachedName> {
         self.name.as_ref()
     }
@@ -349,7 +350,8 @@ impl Participation {
         Ok(Liveness::of(held, record.load_state(), &process))
     }
 
-    /// Marks the record of participant `number` as free. The caller holds its byte (I3).
+    /// Marks the record of participant `number` as free. The caller holds the participant's byte
+    /// (I3).
     pub(crate) fn free_record(&self, number: u32) {
         if let Some(record) = self.record(number) {
             record.free();
@@ -358,8 +360,8 @@ impl Participation {
 }
 
 impl Drop for Participation {
-    /// Leaves the segment. The record becomes free before the byte, so a probe never finds a dead
-    /// participant here. In a forked child this does nothing.
+    /// Leaves the segment. The record becomes free before the byte does, so no probe ever takes
+    /// this participant for dead. In a forked child, dropping does nothing.
     fn drop(&mut self) {
         if self.mapping.is_ours() {
             step!("leaving");

@@ -19,15 +19,15 @@ use crate::attach::ring::{self, DeclaredRing, RingWaits};
 use crate::contents::{Contents, stages};
 use crate::errors::{Problem, SegmentError};
 
-/// Deliveries that callers ask for. Only their kind is compared, and not their numbers of places or
-/// keys.
+/// The deliveries that callers ask for. Only the kind of delivery is compared, so the numbers of
+/// places and the keys are 0 here.
 pub(crate) const EACH: StageDelivery = StageDelivery::Each;
 pub(crate) const POOL: StageDelivery = StageDelivery::Pool(0);
 const TAP: StageDelivery = StageDelivery::Tap(0);
 const SHARDS: StageDelivery = StageDelivery::Shards { shards: 0, key_offset: 0, key_length: 0 };
 
-/// Makes the ring of a process from its declaration in the head, and from the waiting strategies of
-/// stages and producers.
+/// Makes a process's ring from the declaration in the head, with one wait strategy for the stages
+/// and one for the producers.
 type Over<T, L> =
     unsafe fn(&Arc<Participation>, &DeclaredRing, RingWaits) -> Result<SegmentRing<T, L>, Problem>;
 
@@ -41,8 +41,8 @@ pub(crate) struct RingPlaces<T, L: SegmentLayout = Interleaved> {
 }
 
 impl<T, L: SegmentLayout> RingPlaces<T, L> {
-    /// Makes the ring of a process by `over`, to which it passes the declaration that the head has
-    /// for a ring with the contents `C`.
+    /// Makes the ring of this process. It reads the declaration of a ring with the contents `C`
+    /// from the head, and passes it to `over`.
     ///
     /// # Safety
     /// It is sound to call `over` with this participation, any number of times (I2).
@@ -60,7 +60,7 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
         Ok(RingPlaces { inner, ring, over })
     }
 
-    /// Makes the ring again, so that later handles wait by the strategy `wait`.
+    /// Makes the ring again, so that handles taken from now on use the wait strategy `wait`.
     pub(crate) fn wait(&mut self, wait: Wait) -> Result<(), SegmentError> {
         if let Some((ring, made)) = &mut self.ring {
             // SAFETY: I2.

@@ -26,18 +26,18 @@ pub(crate) struct LockedByte<F: AsFd> {
     number: u32,
     own: F,
     owner: OwnerProcess,
-    /// Guard that is dropped after the byte is unlocked and the descriptor closed, because it is
-    /// the last field.
+    /// The last field, so that the guard is dropped only after the byte is unlocked and the
+    /// descriptor is closed.
     _guard: ForkGuard,
 }
 
 impl<F: AsFd> LockedByte<F> {
     /// Locks byte `number` of the file. Returns `None` if another process or claim holds the byte.
     ///
-    /// `own` returns a writable descriptor whose description holds no lock and of which no child
-    /// has a copy, or `None` if another claim uses that descriptor. If the byte is free, `note`
-    /// notes the death before the byte is locked (`participant::I6`). Its argument is the
-    /// descriptor whose description the lock will belong to.
+    /// `own` returns the descriptor to lock with, or `None` if another claim uses it. The
+    /// descriptor is writable, its description holds no lock, and no child has a copy of it. If the
+    /// byte is free, the call runs `note`, which notes the death before the byte is locked
+    /// (`participant::I6`). `note` gets the descriptor through which the byte will be locked.
     pub(crate) fn try_new(
         own: impl FnOnce() -> Result<Option<F>, Problem>,
         number: u32,
@@ -70,7 +70,7 @@ impl<F: AsFd> AsFd for LockedByte<F> {
 
 impl<F: AsFd> Drop for LockedByte<F> {
     fn drop(&mut self) {
-        // A copy in a child shares the description, and must not unlock it.
+        // A copy of this value in a child shares the description, and must not unlock the byte.
         if self.owner.is_this() {
             let _ = lock::unlock(self.own.as_fd(), lock::byte(self.number));
             step!("unclaimed");
@@ -95,7 +95,7 @@ pub struct DeadClaim<'a> {
 
 impl Participation {
     /// Claims the byte of participant `number`. Returns `None` if the participant is alive, another
-    /// recoverer has the byte, or this process has another claim. Opens no descriptor.
+    /// recoverer has the byte, or this process has another claim. The call opens no descriptor.
     ///
     /// # Errors
     /// Fails if the kernel refuses the lock for lack of memory.
@@ -110,8 +110,8 @@ impl Participation {
         let own = || match self.claims().try_lock() {
             Ok(own) => Ok(Some(InUse(own))),
             Err(TryLockError::Poisoned(own)) => Ok(Some(InUse(own.into_inner()))),
-            // This thread has another claim. It is not another thread's, because a claim holds the
-            // fork guard, on which this thread would have waited.
+            // This thread itself has another claim. If another thread had one, this thread would
+            // have waited for it, because a claim holds the fork guard.
             Err(TryLockError::WouldBlock) => Ok(None),
         };
         let byte = LockedByte::try_new(own, number, note)?;
@@ -134,7 +134,7 @@ impl DeadClaim<'_> {
     }
 
     /// Ends the recovery: marks the participant's record as free, and then unlocks the byte. The
-    /// caller has freed all of its seats.
+    /// caller has already freed all of the participant's seats.
     pub fn finish(self) {
         self.participation.free_record(self.byte.number);
         step!("recovered");

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: the remover unlinks a name only while it holds byte 0 and all participants' bytes of the
-//!   file that the name leads to. No process unlinks a name without byte 0 of the named file, so
-//!   the name leads to the same file until then.
+//!   file that the name refers to. No process unlinks a name without holding byte 0 of the named
+//!   file, so the name refers to the same file until the remover unlinks it.
 //! - I2: the locks are released explicitly, so a child's copy of the descriptor does not keep them.
 
 use std::ffi::OsStr;
@@ -22,9 +22,9 @@ use crate::system::fork::ForkGuard;
 use crate::system::limits::SUFFIX;
 use crate::system::lock::{self, GUARD, Hold};
 
-/// Number of attempts in a row that must find a participant before it counts as attached. A child
-/// that another thread is about to start holds copies of the descriptors for a moment, and through
-/// them may hold the byte of a participant that has just left.
+/// A participant counts as attached only if more than this number of attempts in a row find it. One
+/// attempt is not enough: a child that another thread is starting holds copies of the descriptors
+/// for a moment, and these may still lock the byte of a participant that has just left.
 const LEAVING: u32 = 20;
 
 /// Removes the segment `name` if no process is attached to it. A damaged segment and a segment of
@@ -73,7 +73,7 @@ fn remove_location(location: &Location) -> Result<(), SegmentError> {
 }
 
 /// Tries once to remove the file, and returns whether it did. The file stays if another process
-/// holds byte 0, or if the name leads to another file by now.
+/// holds byte 0, or if the name now refers to another file.
 fn try_remove(path: &Path) -> Result<bool, Problem> {
     let locking = |error| Problem::system("locking a byte of the file", error);
     let _guard =
@@ -86,7 +86,8 @@ fn try_remove(path: &Path) -> Result<bool, Problem> {
         found[..magic.len()].copy_from_slice(&magic);
         return Err(HeaderProblem::Magic { found }.into());
     }
-    // The call locks through a description of its own, so that no other process shares the locks.
+    // The call locks through a description that only it uses, so that no other process shares the
+    // locks.
     let own = file.reopen(Some(path), Rights::Write)?;
     if !lock::try_lock(own.as_fd(), lock::byte(GUARD), Hold::Alone).map_err(locking)? {
         return Ok(false);

@@ -183,8 +183,8 @@ pub(crate) fn over_copies<E: Event>(
     unsafe { SegmentRing::over_copies(&made.declaration, &words, &party) }.map_err(Problem::Graph)
 }
 
-/// Returns the words of a ring in the mapping of a participation, and the description of this
-/// process as its participant.
+/// Returns the addresses of the ring's words in the participation's mapping, and the `Party` that
+/// describes this process.
 fn parts(
     participation: &Arc<Participation>,
     DeclaredRing { needs, .. }: &DeclaredRing,
@@ -207,7 +207,7 @@ fn parts(
     Ok((words, party))
 }
 
-/// Proof of deaths for a process that is not attached, and so has no probe of its own.
+/// Proves deaths for a process that is not attached, and so has no [`Participation`] to probe with.
 struct Unattached {
     /// The descriptor that the caller of [`settle_unattached`] lends. It is not duplicated, because
     /// that would fail in a process that has no descriptor left.
@@ -249,12 +249,12 @@ impl Proof for Unattached {
 }
 
 /// Recovers the seats of a dead participant, and returns whether it recovered all of them. The
-/// caller is not attached: it is about to take the participant's number, or evicts the participant.
-/// It holds the participant's byte. `fd` is a descriptor of the file, whose description holds no
-/// byte of a living participant.
+/// caller is not attached. It is about to take the participant's number or is evicting the
+/// participant, and holds the participant's byte. `fd` is a descriptor of the file, whose
+/// description holds no byte of a living participant.
 ///
-/// The function does not need the events' type, because the words of claims and chunks that a dead
-/// participant leaves lie beside the events.
+/// The function does not need the events' type: a dead participant leaves claims and chunks, whose
+/// words do not lie in the events.
 pub(crate) fn settle_unattached(
     mapping: &Mapping,
     checked: &Checked,
@@ -268,7 +268,7 @@ pub(crate) fn settle_unattached(
         return true;
     };
     let at = |offset: u64| mapping.address(offset, 0);
-    // The ring is dropped before the mapping, which the caller lends.
+    // The caller lends the mapping, so the ring is dropped before the mapping.
     let Some(words) = words(&checked.areas, &needs, Arc::new(()), at) else { return false };
     let party = Party {
         number: dead,
@@ -352,7 +352,7 @@ pub(crate) fn take_any<E, L: SegmentLayout>(
     for _ in 0..64 {
         step!("taking");
         let free = seats.clone().find(|&seat| ring.seat(seat).take(own).is_ok());
-        // A worker that finds no free seat takes the seat of a chunk that another worker left.
+        // If no seat is free, the worker takes a seat at which another worker left a chunk.
         let orphan = || seats.clone().find(|&seat| ring.seat(seat).adopt_chunk(own));
         if let Some(seat) = free.or_else(orphan) {
             step!("seated");

@@ -25,7 +25,7 @@ pub use event::Event;
 /// [`Messages`]. The contents decide which [`Handles`] the segment has. No other crate implements
 /// the trait.
 pub trait Contents: Handles {
-    /// Number that the header has for these contents.
+    /// Number by which the header identifies these contents.
     #[doc(hidden)]
     const KIND: u32;
 
@@ -111,8 +111,9 @@ pub trait Handles: sealed::Sealed + 'static {
     ) -> Self::Reader<D>;
 }
 
-/// Handles of contents that fill one slot each: events, blocks, and copies. Only these have stages
-/// that write, pools, and shards, which would divide a message.
+/// Handles of contents that fill one slot each: events, blocks, and copies. Only these contents
+/// have writing stages, pools and shards, because a message, which fills several slots, must not be
+/// divided.
 ///
 /// ```compile_fail,E0277
 /// use slipring_shm::{Attached, Messages};

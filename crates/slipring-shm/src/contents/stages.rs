@@ -1,4 +1,5 @@
-//! The stage table of a segment: written from a ring's declaration, and read back as an equal one.
+//! The stage table of a segment: it is written from a ring's declaration, and reading it back gives
+//! an equal declaration.
 //!
 //! Invariants
 //! - I1: [`records`] makes a table of a declaration, and [`declaration`] reads the table back as an
@@ -11,7 +12,7 @@ use super::Contents;
 use crate::errors::{HeaderProblem, Problem};
 use crate::layout::{Checked, StageRecord};
 
-/// Returns the number that the stage table has for the effect of a death.
+/// Returns the number by which the stage table states the effect of a death.
 pub(crate) fn number(on_death: OnDeath) -> u8 {
     match on_death {
         OnDeath::Wait => 0,
@@ -30,7 +31,7 @@ pub(crate) fn on_death(number: u8) -> Option<OnDeath> {
 /// Names of the kinds of delivery, indexed by their numbers in the stage table.
 pub(crate) const DELIVERIES: [&str; 4] = ["each", "pool", "shards", "tap"];
 
-/// Returns the number that the stage table has for a kind of delivery.
+/// Returns the number by which the stage table states a kind of delivery.
 pub(crate) fn delivery_number(delivery: StageDelivery) -> u8 {
     match delivery {
         StageDelivery::Each => 0,
@@ -72,7 +73,8 @@ pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageReco
         if let StageDelivery::Shards { key_offset, key_length, .. } = stage.delivery {
             (record.key_offset, record.key_length) = (key_offset as u32, key_length as u32);
         }
-        // Pools number their arrays of cells from 1, and sharded stages their arrays of ids.
+        // The pools' arrays of cells are numbered from 1, in the order of the pools. So are the
+        // sharded stages' arrays of ids.
         let before = |delivery| {
             let stages = &declaration.stages[..=number];
             stages.iter().filter(|stage| delivery_number(stage.delivery) == delivery).count()
@@ -146,8 +148,8 @@ fn compared(
     };
     let needs = needs(&declaration, checked.header.event_size).map_err(Problem::Graph)?;
     let shape = &checked.shape;
-    // Only the head states the size of blocks, so there is no other value to compare their distance
-    // with.
+    // For blocks, `needs.slot` is 0: only the head states their size, so their distance has nothing
+    // to be compared with.
     let slots = checked.areas.stamps.stride;
     let counts = [
         ("its number of lines", u64::from(shape.lines), needs.lines),

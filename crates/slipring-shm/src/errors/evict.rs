@@ -16,7 +16,7 @@ pub enum EvictProblem {
     /// No process has the place.
     #[error("no process has the place `{stage}`, so there is nothing to evict: start its program")]
     Free {
-        /// Name of the stage; `producer` for the producer.
+        /// Name of the stage, or `producer` for the producer.
         stage: String,
     },
     /// Several participants have places of the stage, and none was chosen.
@@ -25,19 +25,19 @@ pub enum EvictProblem {
         texts::numbers(.pids)
     )]
     Several {
-        /// Name of the stage; `producer` for the producers.
+        /// Name of the stage, or `producer` for the producers.
         stage: String,
-        /// Numbers of the participants' processes, each in its own pid namespace.
+        /// Pids of the participants' processes, each as its own pid namespace numbers it.
         pids: Vec<u32>,
     },
     /// The chosen process has no place of the stage.
     #[error("process {pid} has no place of `{stage}`; these have: {}", texts::numbers(.pids))]
     Elsewhere {
-        /// Name of the stage; `producer` for the producers.
+        /// Name of the stage, or `producer` for the producers.
         stage: String,
-        /// Number of the chosen process.
+        /// Pid of the chosen process.
         pid: u32,
-        /// Numbers of the processes that have a place, each in its own pid namespace.
+        /// Pids of the processes that have a place, each as its own pid namespace numbers it.
         pids: Vec<u32>,
     },
     /// The place names a participant that the segment cannot have.
@@ -45,12 +45,12 @@ pub enum EvictProblem {
         "the place `{stage}` names participant {participant}, which the segment does not have: its words are damaged; end its processes, remove it and make it anew"
     )]
     Seat {
-        /// Name of the stage; `producer` for the producer.
+        /// Name of the stage, or `producer` for the producer.
         stage: String,
         /// Number that the place names.
         participant: u32,
     },
-    /// The place is that of the calling process.
+    /// The calling process itself has the place.
     #[error(
         "the place is that of the calling process, which does not kill itself: drop the handle instead"
     )]
@@ -60,15 +60,15 @@ pub enum EvictProblem {
         "process {pid} belongs to another pid namespace, where its number means another process than here: run `slipring evict` there, or end the process from its container"
     )]
     OtherNamespace {
-        /// Number of the process in its own pid namespace.
+        /// Pid of the process, as its own pid namespace numbers it.
         pid: u32,
     },
-    /// The participant's record or `/proc` does not tell which process it is.
+    /// Neither the participant's record nor `/proc` identifies the process for certain.
     #[error(
         "the start time or pid namespace of process {pid} is not known, so the number may mean another process by now: mount /proc for both programs, see that it has a descriptor left when it attaches, or end the process by hand"
     )]
     Unidentified {
-        /// Number of the process, as the record states it.
+        /// Pid of the process, as the record states it.
         pid: u32,
     },
     /// The recorded process is gone, but another process holds the participant's lock.
@@ -78,7 +78,7 @@ pub enum EvictProblem {
     HeldByAnother {
         /// Number of the participant.
         participant: u32,
-        /// Number of the process that is gone.
+        /// Pid of the process that is gone.
         pid: u32,
     },
     /// A process that only reads the file holds the participant's lock.
@@ -95,7 +95,7 @@ pub enum EvictProblem {
         "the process at `{stage}` has left or died since it was looked at, and no process was killed: look again (`slipring ls`)"
     )]
     Changed {
-        /// Name of the stage; `producer` for the producer.
+        /// Name of the stage, or `producer` for the producer.
         stage: String,
     },
     /// The calling process may not signal the process.
@@ -105,10 +105,10 @@ pub enum EvictProblem {
     NotPermitted {
         /// Number of the process.
         pid: u32,
-        /// User that the process acts for, as its record states it.
+        /// Effective user id of the process, as its record states it.
         uid: u32,
     },
-    /// The kernel has no descriptors of processes (pidfd), so a signal could reach another process.
+    /// The kernel has no pidfds, and without one a signal could reach another process.
     #[error(
         "this kernel or sandbox has no pidfds (Linux 5.3), without which a signal may reach another process: end the process by hand"
     )]

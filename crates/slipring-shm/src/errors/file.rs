@@ -24,13 +24,13 @@ pub enum NameProblem {
     /// The name begins with a dot.
     #[error("the name begins with a dot: begin with a letter, so that listings show it")]
     LeadingDot,
-    /// The name is no text (UTF-8).
+    /// The name is not valid UTF-8.
     #[error("the name is not UTF-8: take letters, digits, `-`, `_`, `.`")]
     NotUtf8,
     /// The name has a character other than letters, digits, `-`, `_` and `.`.
     #[error("the name has {character:?}: take letters, digits, `-`, `_`, `.`")]
     Character {
-        /// First character that no name may have.
+        /// The first character in the name that is not allowed.
         character: char,
     },
 }
@@ -45,7 +45,7 @@ pub enum FileProblem {
         /// Kind of the file, such as `a directory`.
         found: &'static str,
     },
-    /// The file has several names, or no name where it should have one.
+    /// The file has several names (hard links).
     #[error("the file has {found} names, and a segment has exactly one: remove the other links")]
     Links {
         /// Number of names.
@@ -56,12 +56,12 @@ pub enum FileProblem {
         "user {found} owns the file, and this process acts for user {ours}: run both as one user"
     )]
     Owner {
-        /// Number of the owner.
+        /// User id of the owner.
         found: u32,
-        /// Number of the user that this process acts for.
+        /// Effective user id of this process.
         ours: u32,
     },
-    /// The file's owner has no number in this user namespace.
+    /// The file's owner has no user id in this user namespace.
     #[error(
         "the file's owner has no number in this user namespace, so it may be anybody: run both processes in one user namespace"
     )]
@@ -84,7 +84,7 @@ pub enum FileProblem {
         /// Number of the file system, as `statfs` returns it.
         magic: u64,
     },
-    /// The descriptor is not that of a memfd which is sealed against resizing.
+    /// The descriptor does not refer to a memfd that is sealed against resizing.
     #[error(
         "the descriptor is no memfd that is sealed against resizing: pass the one that `create_memfd` made"
     )]
@@ -100,7 +100,7 @@ pub enum FileProblem {
         /// Step that needs `/proc`, worded as the beginning of a sentence.
         step: &'static str,
     },
-    /// The file is shorter than the first part of a segment, or shorter than its header says.
+    /// The file is shorter than a segment's head, or shorter than its header says.
     #[error(
         "the file has {bytes} bytes and should have {expected}: it is no segment or was shortened; remove it and make it anew"
     )]
@@ -143,7 +143,7 @@ pub enum HeaderProblem {
         /// Order mark of the header, as this machine reads it.
         found: u64,
     },
-    /// The segment has another major version.
+    /// The segment has another major version than this library reads.
     #[error(
         "it has version {found}, and this program reads version {ours}: build both programs with one version of slipring-shm, or make it anew"
     )]
@@ -153,14 +153,15 @@ pub enum HeaderProblem {
         /// Major version that this library reads.
         ours: u32,
     },
-    /// The segment was made before the machine was started last.
+    /// The segment was made before the machine's last start.
     #[error(
         "it was made before this machine was started last, so nothing in it holds any more: remove it (`slipring rm`) and make it anew"
     )]
     Boot,
-    /// The segment may have been made before the machine was started last, because its file system
-    /// outlives a restart and no process is attached. The number of the boot is unknown: `/proc`
-    /// was missing for the segment's maker, or is missing here.
+    /// It cannot be ruled out that the segment was made before the machine's last start: its file
+    /// system outlives a restart, and no process is attached. The boot of the segment or the
+    /// current one is unknown, because `/proc` was missing for the segment's maker, or is missing
+    /// here.
     #[error(
         "it may be older than the last start of this machine, which only /proc tells, and /proc was missing for its maker or is missing here: mount /proc for both programs, or put the segment in /dev/shm"
     )]
@@ -173,14 +174,14 @@ pub enum HeaderProblem {
         /// Bits of the unknown features.
         unknown: u32,
     },
-    /// The header's bytes do not have the checksum that the header states.
+    /// The checksum of the header's bytes differs from the one that the header states.
     #[error(
         "its header is damaged: the checksum is 0x{computed:08x} and should be 0x{stated:08x}; remove it and make it anew"
     )]
     Checksum {
         /// Checksum that the header states.
         stated: u32,
-        /// Checksum that the header's bytes have.
+        /// Checksum computed from the header's bytes.
         computed: u32,
     },
     /// A field has a value that it cannot have.
@@ -210,7 +211,7 @@ pub enum HeaderProblem {
     Overlap {
         /// Name of the first area.
         area: &'static str,
-        /// Name of the area that begins inside the first one.
+        /// Name of the second area, which begins inside the first one.
         other: &'static str,
     },
 }

@@ -98,7 +98,7 @@ pub enum Problem {
         /// Number of slots that the user asked for.
         asked: u64,
     },
-    /// The capacity times the size of a slot is more than a segment holds.
+    /// The capacity times the size of a slot is more than a segment can hold.
     #[error(
         "{capacity} slots of {slot} bytes are more than the {MAX_LENGTH} bytes that a segment may have: take a smaller capacity or smaller events"
     )]
@@ -149,14 +149,14 @@ pub enum Problem {
         /// The name.
         given: String,
     },
-    /// A stage follows a stage that is not declared before it.
+    /// A stage is to follow a stage that was not declared before it.
     #[error(
         "stage `{stage}` follows `{unknown}`, which is not declared before it: declare `{unknown}` first, and compare the names"
     )]
     Follows {
         /// Name of the stage.
         stage: String,
-        /// Name that the stage should follow, and that no earlier stage has.
+        /// Name of the stage to follow, which no earlier stage has.
         unknown: String,
     },
     /// A call of the builder applies to the stage declared last, but no stage was declared before
@@ -184,7 +184,7 @@ pub enum Problem {
         /// Whether the stage was declared as a writer.
         writes: bool,
     },
-    /// The stage delivers its events in another way than the call asks.
+    /// The stage delivers its events in another way than the call expects.
     #[error(fmt = texts::delivery)]
     Delivery {
         /// Name of the stage.
@@ -192,7 +192,7 @@ pub enum Problem {
         /// How the stage delivers events: `each`, `pool`, `shards` or `tap`.
         delivery: &'static str,
     },
-    /// The key of a stage with shards is no part of the event.
+    /// The key of a stage with shards is not part of the event.
     #[error(
         "the key of stage `{stage}` is no part of the event, or is empty: return a reference to a field, as in `|event| &event.account`"
     )]
@@ -227,7 +227,8 @@ pub enum Problem {
         /// Name of the tap.
         tap: String,
     },
-    /// The death of a stage was declared to close the ring, which only producers can do.
+    /// The creator declared that a stage's death closes the ring, but only a producer's death can
+    /// do that.
     #[error(
         "the death of `{stage}` cannot close the ring, because producers may still publish: choose `OnDeath::Fail` for the stage, or `producer_on_death(OnDeath::Close)`"
     )]
@@ -248,25 +249,26 @@ pub enum Problem {
         "process {pid} runs `{stage}` and is alive: end it first, or wait until it leaves (`slipring ls`)"
     )]
     Taken {
-        /// Name of the stage; `producer` for the producer.
+        /// Name of the stage, or `producer` for the producer.
         stage: String,
-        /// Number of the process in its own pid namespace (0: unknown).
+        /// Pid of the process, as its own pid namespace numbers it (0: unknown).
         pid: u32,
     },
-    /// Living processes have all places of the producers, or all places of a stage.
+    /// No place is left: living processes have all places of the producers, or of the stage.
     #[error(
         "all {places} places of `{stage}` are taken by living processes ({}): end one of them, or declare more places",
         texts::numbers(.pids)
     )]
     AllTaken {
-        /// Name of the stage; `producer` for the producers.
+        /// Name of the stage, or `producer` for the producers.
         stage: String,
         /// Number of places.
         places: u32,
-        /// Numbers of the processes, each in its own pid namespace (0: unknown).
+        /// Pids of the processes, each as its own pid namespace numbers it (0: unknown).
         pids: Vec<u32>,
     },
-    /// The ring was declared for another number of producers than the call is for.
+    /// The call is for a ring with a single producer and the ring has room for several, or the
+    /// other way round.
     #[error(fmt = texts::producers)]
     Producers {
         /// Number of producers that the ring has room for.
@@ -277,7 +279,7 @@ pub enum Problem {
         "its ring was closed, halted or has failed, so it takes no producer: remove it and make it anew"
     )]
     Over,
-    /// The segment holds a ring that is no promise.
+    /// The segment holds a ring that is not a promise.
     #[error(
         "it holds a ring, and no promise, which has {expected}: open it as a `Segment`, or compare the names (`slipring ls`)"
     )]
@@ -310,7 +312,7 @@ pub enum Problem {
     NoSpace {
         /// Size of the segment, in bytes.
         bytes: u64,
-        /// Room of the file system, in bytes, or `None` if unknown.
+        /// Free room on the file system, in bytes, or `None` if unknown.
         room: Option<u64>,
     },
     /// The segment lies in memory and takes more than is available. Nothing was allocated.
@@ -389,7 +391,8 @@ pub enum Problem {
         /// Size of a page, in bytes.
         bytes: u64,
     },
-    /// The name meant another file at each of 64 attempts.
+    /// The segment was removed and made anew while this call used it. Attaching gives up after 64
+    /// attempts.
     #[error(
         "it was removed and made anew each time this call looked at it: find the program that does so, and try again"
     )]

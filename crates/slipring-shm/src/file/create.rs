@@ -1,8 +1,8 @@
 //! Makes the file of a segment, whole or not at all.
 //!
 //! Invariants
-//! - I1: a file gets its name in the last step. A creator that dies earlier leaves nothing, because
-//!   nothing else leads to the file.
+//! - I1: a file gets its name in the last step. A creator that dies earlier leaves nothing behind,
+//!   because the kernel frees an unnamed file once its last descriptor is closed.
 //! - I2: all bytes of the file are allocated before it has a name. So a full file system is an
 //!   error for the creator, and not a SIGBUS for a participant.
 //! - I3: the creator holds byte 0 shared, from before the file gets its name until the creator has
@@ -11,7 +11,7 @@
 //!   segment cannot be removed while the child lives.
 //! - I4: before the allocation, the length is compared with the room of the file system and, for a
 //!   file in memory, with the available memory. Without this check, the kernel would allocate page
-//!   by page until no memory is left, and would end programs to get more, before it refused.
+//!   by page until no memory is left, and would kill programs to get more, before it refused.
 
 use std::ffi::CString;
 use std::fs;
@@ -34,8 +34,8 @@ use crate::system::lock::{self, GUARD, Hold};
 /// Properties of a new segment, except for its location and its notice.
 #[derive(Debug, Clone)]
 pub struct NewSegment {
-    /// Counts and sizes, of which the creator chooses capacity, participants and the event's size.
-    /// The others follow from the graph.
+    /// Counts and sizes. The creator chooses the capacity, the number of participants and the
+    /// event's size. The others follow from the graph.
     pub shape: Shape,
     /// First position.
     pub first: u64,
@@ -76,8 +76,8 @@ pub(crate) struct NewFile<'a> {
 pub(crate) fn create_named(path: &Path, new: &NewFile<'_>) -> Result<File, Problem> {
     let length = new.head.header().length;
     check_limit(length)?;
-    // The link at the end fails if the name is taken. This early check only saves the allocation of
-    // such a segment.
+    // If the name is taken, the link at the end fails anyway. This early check only avoids
+    // allocating the file in vain.
     if fs::symlink_metadata(path).is_ok() {
         return Err(Problem::Exists);
     }
@@ -108,7 +108,7 @@ pub(crate) fn create_memfd(label: &str, new: &NewFile<'_>) -> Result<File, Probl
     let step = "making a memfd";
     let name = CString::new(label.replace('\0', " ")).unwrap_or_default();
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Kernels before 6.3 do not know memfds that can never be run as programs.
+    // Kernels before 6.3 do not know the flag by which a memfd can never be executed.
     let fd = match memfd_create(&name, flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => memfd_create(&name, flags),
         other => other,
@@ -120,7 +120,8 @@ pub(crate) fn create_memfd(label: &str, new: &NewFile<'_>) -> Result<File, Probl
     File::unchecked(fd)
 }
 
-/// Refuses a length above the process's limit for files, beyond which the kernel sends SIGXFSZ.
+/// Refuses a length above the process's limit on file sizes, because the kernel sends SIGXFSZ to a
+/// process that exceeds it.
 fn check_limit(bytes: u64) -> Result<(), Problem> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if limit < bytes => Err(Problem::FileSizeLimit { bytes, limit }),
@@ -168,7 +169,7 @@ impl NewFile<'_> {
 /// system has no limit, as for memfds, or does not report one.
 fn room(fd: &OwnedFd) -> Option<u64> {
     let found = fstatvfs(fd).ok().filter(|found| found.f_blocks != 0)?;
-    // The file system keeps a part of the disk for root.
+    // The file system reserves a part of the disk for root.
     let free = if geteuid().is_root() { found.f_bfree } else { found.f_bavail };
     free.checked_mul(found.f_frsize)
 }
@@ -191,8 +192,8 @@ fn write(fd: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Problem> {
 fn link(fd: &OwnedFd, path: &Path) -> Result<(), Problem> {
     let proc = descriptor::proc_path(fd.as_fd());
     let result = match linkat(CWD, proc, CWD, path, AtFlags::SYMLINK_FOLLOW) {
-        // Without `/proc`, the descriptor itself is linked, which kernels before 6.10 allow to root
-        // alone.
+        // Without `/proc`, the descriptor itself is linked. Kernels before 6.10 allow only root to
+        // do so.
         Err(Errno::NOENT) => linkat(fd, "", CWD, path, AtFlags::EMPTY_PATH),
         other => other,
     };

@@ -2,9 +2,9 @@
 //!
 //! Invariants
 //! - I1: a [`File`] that a call opens is a regular file on a file system that keeps locks with
-//!   mappings. It belongs to the user that this process acts for, and no other user may open it.
-//!   [`File::unchecked`] makes no such checks. It takes files that this process has just made, and
-//!   files of tests.
+//!   mappings. It belongs to this process's effective user, and no other user may open it.
+//!   [`File::unchecked`] makes no such checks: it is for files that this process has just made, and
+//!   for files of tests.
 //! - I2: no lock is taken through the descriptor of a [`File`] if other processes may share its
 //!   description. Locks are taken on descriptions that [`File::reopen`] opens.
 
@@ -69,7 +69,7 @@ const FILE_SYSTEMS: [(u64, &str); 16] = [
 ];
 const TMPFS: u64 = 0x0102_1994;
 const EXT4: u64 = 0xef53;
-/// User number that the kernel shows for a user without a number in this user namespace.
+/// User id that the kernel reports for a user that has no id in this user namespace.
 const OVERFLOW_UID: u32 = 65_534;
 
 impl File {
@@ -81,7 +81,7 @@ impl File {
         Ok(file)
     }
 
-    /// Opens a file to remove it. The file may have any length.
+    /// Opens a file that is about to be removed. The file may have any length.
     pub(crate) fn open_damaged(path: &Path) -> Result<File, Problem> {
         let file = File::open_unchecked(path, Rights::Read)?;
         file.check(1)?;
@@ -100,8 +100,8 @@ impl File {
         File::unchecked(fd)
     }
 
-    /// Opens the memfd behind `fd` again, so that the new description shares no lock with the one
-    /// that was passed, and checks I1 and the seals.
+    /// Opens the memfd behind `fd` again, and checks I1 and the seals. The new description shares
+    /// no lock with the one that was passed.
     pub fn open_memfd(fd: BorrowedFd<'_>) -> Result<File, Problem> {
         let file = File::unchecked(reopen(fd, None, Rights::Write)?)?;
         file.check(0).map_err(|problem| match problem {
@@ -116,8 +116,8 @@ impl File {
         }
     }
 
-    /// Takes a descriptor without the checks of I1. Users get no such file, because its file system
-    /// may lose locks, and its owner may be any user.
+    /// Takes a descriptor without the checks of I1. The file's owner may then be any user, and its
+    /// file system may lose locks, so users never get such a file.
     pub fn unchecked(fd: OwnedFd) -> Result<File, Problem> {
         let stat = stat(&fd)?;
         let length = u64::try_from(stat.st_size).unwrap_or(0);
@@ -184,7 +184,7 @@ impl File {
         self.length
     }
 
-    /// Returns whether `path` leads to this file now.
+    /// Returns whether `path` still names this file.
     pub fn is_named(&self, path: &Path) -> Result<bool, Problem> {
         match fs::symlink_metadata(path) {
             Ok(found) => Ok((found.dev(), found.ino()) == self.identity),
@@ -240,8 +240,8 @@ pub(crate) fn check_file_system(fd: BorrowedFd<'_>) -> Result<Medium, Problem> {
     Err(FileProblem::FileSystem { name: name.map_or("unknown", |(_, name)| name), magic }.into())
 }
 
-/// Opens another description of the file behind `fd`: through `/proc`, or, where that is missing,
-/// by `path`, which must lead to the same file.
+/// Opens another description of the file behind `fd`. The call opens the file through `/proc`, or
+/// by `path` where `/proc` is missing. It fails if `path` names another file.
 pub(crate) fn reopen(
     fd: BorrowedFd<'_>,
     path: Option<&Path>,
@@ -269,7 +269,7 @@ pub(crate) fn length(fd: BorrowedFd<'_>) -> Result<u64, Problem> {
     Ok(u64::try_from(stat(fd)?.st_size).unwrap_or(0))
 }
 
-/// Returns the path below `/proc` that leads this process to the file behind `fd`.
+/// Returns the path below `/proc` by which this process can open the file behind `fd`.
 pub(crate) fn proc_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

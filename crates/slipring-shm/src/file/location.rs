@@ -1,8 +1,8 @@
 //! The location of a segment: a name in `/dev/shm`, a path, or a memfd without either.
 //!
 //! Invariants
-//! - I1: a name has 1 to 48 bytes of `[A-Za-z0-9_.-]` and does not begin with a dot. So its path is
-//!   a file directly below the folder, and needs no quotes on a command line.
+//! - I1: a name has 1 to 48 bytes of `[A-Za-z0-9_.-]` and does not begin with a dot. So the file of
+//!   that name lies directly in the folder, and its path needs no quotes on a command line.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -14,9 +14,9 @@ use crate::system::limits::{FOLDER, MAX_NAME, SUFFIX};
 /// Location of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
-    /// A file that a name or a path leads to.
+    /// A file that is found by a name or a path.
     Path(PathBuf),
-    /// A memfd, which is reached only by its descriptors. The label appears in messages.
+    /// A memfd, which can be opened only through its descriptors. The label appears in messages.
     Memfd(String),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - I1: from `new` to the drop, the kernel maps `length` bytes of the file at `base`, shared. The
-//!   first 65,536 are read-only, and the rest can be written.
+//!   first 65,536 bytes are read-only, and the rest can be written.
 //! - I2: forked children do not inherit the mapping, and core dumps leave it out. So a child does
 //!   not keep the lock of its parent. In a child, an access is a segmentation fault, and dropping
 //!   the value does nothing, because other memory may lie there.
@@ -68,9 +68,9 @@ impl Mapping {
     }
 
     /// Touches all pages behind the head, so that the first lap of the ring takes no page faults.
-    /// The pages were allocated when the file was made (I2 of `create`). A process that attaches
-    /// adds only page tables, which take a five-hundredth of the pages' memory, so the call does
-    /// not compare them with the available memory.
+    /// The pages themselves were allocated when the file was made (I2 of `create`). An attaching
+    /// process adds only page tables, which take a five-hundredth of the pages' memory. So the call
+    /// does not check that enough memory is available.
     pub(crate) fn populate(&self) -> Result<(), Problem> {
         let Some(length) = self.length.checked_sub(HEAD as usize).filter(|&length| length > 0)
         else {
@@ -81,7 +81,8 @@ impl Mapping {
         let behind = unsafe { self.base.add(HEAD as usize) };
         // SAFETY: I1; populating changes no byte.
         match unsafe { madvise(behind.as_ptr().cast(), length, Advice::LinuxPopulateWrite) } {
-            // A page is not available. If a handle touched it later, SIGBUS would end the process.
+            // There is no memory for a page. If a handle touched the page later, SIGBUS would end
+            // the process.
             Err(error @ (Errno::FAULT | Errno::NOMEM | Errno::HWPOISON)) => {
                 Err(Problem::system("touching the pages of the segment", error))
             }

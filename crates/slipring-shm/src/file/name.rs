@@ -1,4 +1,4 @@
-//! Checks whether the name of a segment still leads to the file that a process is attached to.
+//! Checks whether a segment's name still refers to the file that a process is attached to.
 //!
 //! A person or the system may remove the file by other means than `remove`, which never removes a
 //! segment in use. The attached processes then continue to use a file that no other program can
@@ -6,9 +6,9 @@
 //!
 //! Invariants
 //! - I1: a name counts as lost only if it is lost for every program: the file has no link left, or
-//!   the folder is the same as when the process attached, but contains another file of that name,
-//!   or none. A process that has changed its root or its mounts since then sees another folder,
-//!   which proves nothing.
+//!   the folder is the same one as when the process attached, but has another file of that name, or
+//!   none. A process that has changed its root or its mounts since then sees another folder, which
+//!   proves nothing.
 //! - I2: once a name was found lost, every later call that reports losses checks again. So every
 //!   waiting thread gets the error, and not only the first one that checks.
 
@@ -40,7 +40,7 @@ pub(crate) struct AttachedName {
     folder: Option<Identity>,
     /// Random number of the segment.
     id: [u8; 16],
-    /// Longest time between two checks by a waiting process, in ms.
+    /// The segment's notice: the longest time between two checks by a waiting process, in ms.
     notice_ms: u64,
     attached: Instant,
     /// Time of the last check, in ms since `attached`.
@@ -49,7 +49,7 @@ pub(crate) struct AttachedName {
     is_required: AtomicBool,
 }
 
-/// Numbers of the segments whose lost names this process has warned of.
+/// Ids of the segments for which this process has already warned of a lost name.
 static WARNED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
 
 fn identity(metadata: &Metadata) -> Identity {
@@ -83,13 +83,15 @@ impl AttachedName {
         &self.path
     }
 
-    /// Makes [`AttachedName::told`] return the loss of the name, instead of only warning of it.
+    /// From now on, [`AttachedName::told`] returns the loss of the name instead of only warning of
+    /// it.
     pub(crate) fn require(&self) {
         self.is_required.store(true, Relaxed);
     }
 
-    /// Checks where the name leads. `fd` is a descriptor of the attached file. Returns the loss, or
-    /// `None` if the name leads to the file, or if this process cannot see where it leads (I1).
+    /// Checks which file the name refers to. `fd` is a descriptor of the attached file. Returns the
+    /// loss, or `None` if the name still refers to the attached file, or if this process cannot see
+    /// which file it refers to (I1).
     pub(crate) fn find_loss(&self, fd: BorrowedFd<'_>) -> io::Result<Option<NameLost>> {
         let found = match fs::symlink_metadata(&self.path) {
             Ok(found) if identity(&found) == self.file => return Ok(None),
@@ -109,9 +111,9 @@ impl AttachedName {
         Ok(is_lost.then(|| NameLost::new(self.path.clone(), replaced)))
     }
 
-    /// Returns the loss of the name if waiting calls have to report it, and otherwise warns of it,
-    /// once for the segment. The call checks the name once a notice. If it has to report a known
-    /// loss, it checks each time (I2).
+    /// Checks the name, and returns its loss if waiting calls have to report it. Otherwise the call
+    /// warns of the loss, once for the segment. It checks at most once in each notice, except that
+    /// it checks every time once it has a known loss to report (I2).
     pub(crate) fn told(&self, fd: BorrowedFd<'_>) -> Option<NameLost> {
         let (was_lost, required) = (self.is_lost.load(Relaxed), self.is_required.load(Relaxed));
         if was_lost && !required || !was_lost && !self.is_look_due() {
@@ -135,8 +137,8 @@ impl AttachedName {
         None
     }
 
-    /// Returns whether a notice has passed since the last check, and records the time if so.
-    /// Several threads may get `true` at once.
+    /// Returns whether the time of a notice has passed since the last check, and if so, records the
+    /// time of a new check. Several threads may get `true` at once.
     fn is_look_due(&self) -> bool {
         let now = u64::try_from(self.attached.elapsed().as_millis()).unwrap_or(u64::MAX);
         let due = now.saturating_sub(self.looked.load(Relaxed)) >= self.notice_ms;

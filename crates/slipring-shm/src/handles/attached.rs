@@ -37,9 +37,9 @@ impl<C: Contents> Attached<C> {
 }
 
 impl<H: Handles> Attached<H> {
-    /// Sets the waiting strategy of the handles that this process makes from now on. Stages wait
-    /// for events, and the producer waits for room. Without this call, the strategy is
-    /// [`Wait::ADAPTIVE`]. Each process chooses its own strategy.
+    /// Sets the waiting strategy of the handles that this process makes from now on. The strategy
+    /// applies to stages that wait for events, and to producers that wait for room. Without this
+    /// call, it is [`Wait::ADAPTIVE`]. Each process chooses its own strategy.
     ///
     /// ```
     /// use slipring::Wait;
@@ -61,10 +61,11 @@ impl<H: Handles> Attached<H> {
         Ok(self)
     }
 
-    /// Makes waiting calls return [`WaitError::NameLost`](slipring::WaitError::NameLost) within a
-    /// notice after the segment's name no longer leads to the file. Without this call, the first
-    /// waiting call that finds the loss gives a warning ([`slipring::on_warning`]), and continues
-    /// to wait. The setting holds for all handles that this value makes or has made.
+    /// Makes waiting calls return [`WaitError::NameLost`](slipring::WaitError::NameLost) once the
+    /// segment's name no longer refers to the file. A waiting call finds this within a notice (20
+    /// ms by default). Without this setting, the first waiting call that finds the loss gives a
+    /// warning ([`slipring::on_warning`]), and continues to wait. The setting holds for all handles
+    /// that this value makes or has made.
     ///
     /// ```
     /// use slipring::WaitError;
@@ -80,8 +81,7 @@ impl<H: Handles> Attached<H> {
     /// ```
     ///
     /// # Cost
-    /// The setting costs no more than the warning does: one system call each notice while a call
-    /// waits.
+    /// A waiting call makes one system call in each notice, as it also does without this setting.
     pub fn require_name(self) -> Attached<H> {
         self.places.require_name();
         self
@@ -146,14 +146,15 @@ impl<H: Handles> Attached<H> {
         self.participation().checked().shape.capacity
     }
 
-    /// Returns whether the segment's name has ceased to lead to the file that this process is
-    /// attached to, because a program other than `slipring rm` removed it, renamed it, or made
-    /// another file of that name. The attached processes then continue to work, and programs that
-    /// open the name find another file or none. A memfd has no name, so the result is `false`.
+    /// Returns whether the segment's name no longer refers to the file that this process is
+    /// attached to. This happens if a program other than `slipring rm` removes or renames the file,
+    /// or makes another file of that name. The attached processes then continue to work, but
+    /// programs that open the name find another file or none. A memfd has no name, so the result is
+    /// `false`.
     ///
     /// Waiting calls check by themselves: see [`require_name`](Attached::require_name). The call
-    /// does not notice that the folder was renamed and made again, because this would look as if
-    /// the process had changed its root.
+    /// does not notice if the folder was renamed and made again, because it cannot tell this from a
+    /// change of the process's root.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -168,16 +169,16 @@ impl<H: Handles> Attached<H> {
     /// ```
     ///
     /// # Cost
-    /// The call takes one system call while the name leads to the file.
+    /// The call takes one system call while the name refers to the file.
     ///
     /// # Errors
-    /// Fails if the system does not report where the name leads.
+    /// Fails if the system does not report which file the name refers to.
     pub fn has_lost_name(&self) -> Result<bool, SegmentError> {
         self.places.has_lost_name()
     }
 
-    /// Returns the liveness of participant `number`. The call takes two system calls at most, or a
-    /// few reads of `/proc`.
+    /// Returns the liveness of participant `number`. The call takes one system call. If the
+    /// participant's byte is locked, it takes a few more, which read `/proc`.
     ///
     /// ```
     /// # use slipring_shm::{Event, Segment};

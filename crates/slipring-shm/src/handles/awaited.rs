@@ -1,10 +1,10 @@
-//! The place of the process that waits for a promise, and the value that this process is lent.
+//! The place of the process that waits for a promise, and the value that it is lent.
 //!
 //! Invariants
 //! - I1: the value counts as taken once the waiting stage has released the first position, and not
 //!   before.
-//! - I2: the value takes precedence over the end of the request's ring: a call that has found this
-//!   end checks for the value once more.
+//! - I2: the value takes precedence over the end of the request's ring: a call that finds the ring
+//!   ended checks for the value once more.
 
 use std::fmt;
 use std::ops::Deref;
@@ -27,9 +27,9 @@ pub struct Awaited<T> {
     reader: SegmentConsumer<T, Reading, Seated>,
     /// Position of the value.
     first: u64,
-    /// Longest wait of a call without a deadline of its own.
+    /// Longest wait of a call that is given no deadline.
     timeout: Option<Duration>,
-    /// Request that the value answers, or `None` if the waits depend on no ring of requests.
+    /// The request that the value answers, or `None` if the waits are not tied to a request.
     request: Option<SegmentRequest>,
 }
 
@@ -38,9 +38,8 @@ impl<T: Event> Awaited<T> {
         Awaited { reader, first, timeout, request: None }
     }
 
-    /// Ties the waits to the ring that carried the request: the value answers the request at
-    /// position `seq` of the ring of `ring`. A wait then also ends with [`PromiseError::Request`]
-    /// if
+    /// Ties the waits to a request, which the awaited value answers: the request at position `seq`
+    /// of the ring of `ring`. A wait then also ends with [`PromiseError::Request`] if
     ///
     /// - that ring fails or is halted;
     /// - that ring is closed, and every stage has released the request;
@@ -70,14 +69,14 @@ impl<T: Event> Awaited<T> {
     /// ```
     ///
     /// # Cost
-    /// The value keeps this process attached to the ring, as a handle does. A waiting thread wakes
-    /// once each notice of the ring's segment, to check the ring and the locks of the processes
-    /// that hold up the request.
+    /// The returned handle keeps this process attached to the ring. A waiting thread wakes once in
+    /// each notice of the ring's segment, to check the ring, and the locks of the processes that
+    /// hold up the request.
     pub fn of_request<C: Contents>(self, ring: &Attached<C>, seq: u64) -> Awaited<T> {
         Awaited { request: ring.places.request(seq).or(self.request), ..self }
     }
 
-    /// Waits for the value or for the end of a ring, at most until `deadline`.
+    /// Waits for the value, or for the end of the request's ring, at most until `deadline`.
     fn wait_by(&mut self, deadline: Option<Instant>) -> Result<(), PromiseError> {
         let Some(request) = &self.request else {
             return match deadline {
@@ -87,7 +86,7 @@ impl<T: Event> Awaited<T> {
                 }
             };
         };
-        // A caller's own deadline replaces the strategy's timeout.
+        // If the caller gives a deadline, the strategy's timeout does not apply.
         let timeout = || self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let deadline = deadline.or_else(timeout);
         loop {
@@ -114,15 +113,16 @@ impl<T: Event> Awaited<T> {
     /// Example: [`PromiseSegment`](crate::PromiseSegment).
     ///
     /// # Errors
-    /// The call fails with [`PromiseError::Broken`] or [`PromiseError::Taken`]. If the promise is
-    /// so declared, the death of its owner makes it fail with [`PromiseError::PeerDead`] or
-    /// [`PromiseError::Ended`]. With a strategy that has a timeout, it may fail with
-    /// [`PromiseError::TimedOut`], and with [`PromiseError::Request`] if the handle has a request
-    /// ([`of_request`](Awaited::of_request)).
+    /// The call fails with [`PromiseError::Broken`] if the owner dropped the promise, and with
+    /// [`PromiseError::Taken`] if the value was released. After the owner's death, it fails with
+    /// [`PromiseError::PeerDead`] or [`PromiseError::Ended`] if the promise was so declared. If the
+    /// wait strategy has a timeout, the call may fail with [`PromiseError::TimedOut`]. If the
+    /// handle has a request ([`of_request`](Awaited::of_request)), the call may fail with
+    /// [`PromiseError::Request`].
     ///
     /// # Cost
     /// If the value is there, the call takes a few loads and a store. A waiting call also probes
-    /// the owner's lock once a notice.
+    /// the owner's lock, once in each notice.
     pub fn wait(&mut self) -> Result<Promised<'_, T>, PromiseError> {
         self.lend(|waiter| waiter.wait_by(None))
     }
@@ -146,7 +146,7 @@ impl<T: Event> Awaited<T> {
     ///
     /// # Errors
     /// The call fails as [`wait`](Awaited::wait) does, and with [`PromiseError::TimedOut`] when the
-    /// time has passed. A time beyond the clock's range never ends.
+    /// time has passed. If the time exceeds the clock's range, the call waits without a deadline.
     ///
     /// # Cost
     /// As for [`wait`](Awaited::wait).
@@ -170,9 +170,9 @@ impl<T: Event> Awaited<T> {
         self.lend(|waiter| waiter.wait_by(Some(deadline)))
     }
 
-    /// Lends the value, or returns `None` if it is not there yet. Never waits. A call that finds no
-    /// value checks once a notice whether the owner has died, or a process that holds up the
-    /// request.
+    /// Lends the value, or returns `None` if it is not there yet. Never waits. Calls that find no
+    /// value check, once in each notice, whether the owner or a process that holds up the request
+    /// has died.
     ///
     /// Example: [`Awaited::wait_for`].
     ///
@@ -202,7 +202,7 @@ impl<T: Event> Awaited<T> {
         }
         let told = match wait(self) {
             Ok(()) => None,
-            // The owner may have fulfilled the promise between the last poll and its death.
+            // The owner may have fulfilled the promise after the last poll, and then died.
             Err(told @ PromiseError::PeerDead(_)) => Some(told),
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! The builder of a segment, which declares a segment before its file is made.
+//! The segment builder: it describes a segment before the segment's file is made.
 //!
 //! Invariants
 //! - I1: nothing is made before [`Builder::build`], which makes the segment whole, or not at all
@@ -126,8 +126,8 @@ impl<C: Contents> Builder<C> {
     /// Sets the *notice*, the longest time between two checks for dead processes by a waiting
     /// participant: 1 ms to 1 s, in whole milliseconds, and 20 ms by default.
     ///
-    /// A loop of calls that do not wait checks as well, but reads a coarse clock of the kernel
-    /// (ticks of 1 to 10 ms), and not at every call. So its checks may come up to two ticks later.
+    /// A loop of calls that do not wait also makes these checks. It reads a coarse kernel clock
+    /// (ticks of 1 to 10 ms), and not at every call, so a check may come up to two ticks later.
     /// When a tight loop begins to pause between its calls, one check may come up to 15 calls
     /// later.
     ///
@@ -137,9 +137,9 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Adds a required stage that reads each event, behind the producer unless
-    /// [`after`](Builder::after) places it behind other stages. A slot is not overwritten before
-    /// the stage has released it, whether a process runs the stage or not.
+    /// Adds a required stage that reads each event. The stage comes directly behind the producer,
+    /// unless [`after`](Builder::after) places it behind other stages. A slot is not overwritten
+    /// before the stage has released it, even while no process runs the stage.
     ///
     /// Example: the [first page](crate).
     pub fn reader(mut self, name: impl Into<String>) -> Builder<C> {
@@ -147,8 +147,8 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Adds a required stage that reads each event and may change it. Every other stage comes
-    /// before or behind a stage that writes.
+    /// Adds a required stage that reads each event and may change it. Every other stage must come
+    /// before or behind it, and not beside it.
     ///
     /// Example: [`after`](Builder::after).
     pub fn writer(mut self, name: impl Into<String>) -> Builder<C> {
@@ -159,10 +159,10 @@ impl<C: Contents> Builder<C> {
     /// Adds a pool that reads: each event goes to one of up to `workers` workers, 1 to 64, and at
     /// most as many as the ring has slots.
     ///
-    /// Each worker is a handle of its own, in any process
-    /// ([`Attached::pool_reader`](crate::Attached::pool_reader)), and workers come and go. The
-    /// stages behind the pool see the events in order. A slot is not overwritten before a worker
-    /// has released its event, whether the pool has workers or not.
+    /// Workers come and go. Each one is a separate handle, in any process
+    /// ([`Attached::pool_reader`](crate::Attached::pool_reader)). The stages behind the pool see
+    /// the events in order. A slot is not overwritten before a worker has released its event, even
+    /// while the pool has no worker.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -185,7 +185,7 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Adds a pool as [`pool_reader`](Builder::pool_reader) does, whose workers may change their
+    /// Adds a pool like [`pool_reader`](Builder::pool_reader), but its workers may change their
     /// events.
     ///
     /// ```
@@ -209,9 +209,9 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Adds a tap: a place where up to `room` readers (1 to 64), in any process, join and leave
-    /// while the ring is in use. A tap without a reader holds up no party. The parties that wait
-    /// for a reader remove it when it dies.
+    /// Adds a tap, which up to `room` readers (1 to 64), in any process, join and leave while the
+    /// ring is in use. A tap without a reader holds up no party. When a reader dies, the parties
+    /// that wait for it remove it.
     ///
     /// ```
     /// use slipring::StartAt;
@@ -264,8 +264,8 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Sets how the parties that wait for the stage declared last react when its process dies. By
-    /// default, they continue to wait. A tap takes no such setting, because no party waits for its
-    /// dead readers. [`OnDeath::Close`] is for producers only.
+    /// default, they continue to wait. A tap has no such setting, because no party waits for a
+    /// tap's dead readers. [`OnDeath::Close`] is for producers only.
     ///
     /// Example: [`OnDeath`].
     pub fn on_death(mut self, on_death: OnDeath) -> Builder<C> {
@@ -274,7 +274,7 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Sets the number of producers that the ring has room for: 1 to 64, and 1 by default. With
-    /// several producers, each process that produces takes a place of its own
+    /// several producers, each producing process takes one of the places
     /// ([`Attached::shared_producer`](crate::Attached::shared_producer)), and a publication costs
     /// one compare-and-swap more.
     ///
@@ -308,10 +308,11 @@ impl<C: Contents> Builder<C> {
     /// If there are several producers, only the death of the last living one counts: while another
     /// producer lives, the stream continues behind the claims of the dead one.
     ///
-    /// With [`OnDeath::Close`], the death of the last producer ends the stream as its leaving does:
-    /// a waiting stage finds the death within a notice and closes the ring, and all stages handle
-    /// the published events and end. A later producer is refused ([`Problem::Over`]). A process
-    /// that takes a free place before the death is found keeps the ring open.
+    /// With [`OnDeath::Close`], the death of the last producer ends the stream as if that producer
+    /// had left. A waiting stage finds the death within a notice and closes the ring. All stages
+    /// then handle the published events and end. A later producer is refused ([`Problem::Over`]).
+    /// If another process takes a free producer's place before the death is found, the ring stays
+    /// open.
     ///
     /// Example: [`OnDeath`].
     pub fn producer_on_death(mut self, on_death: OnDeath) -> Builder<C> {
@@ -319,9 +320,9 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets the schema, which describes the events to programs in other languages, in any form that
-    /// the programs agree on (a NumPy descr, say). It has up to 53,248 bytes, and is empty by
-    /// default.
+    /// Sets the schema, which describes the events to programs in other languages. It may have any
+    /// form that the programs agree on, such as a NumPy descr. It has up to 53,248 bytes, and is
+    /// empty by default.
     ///
     /// Example: [`Blocks`].
     pub fn schema(mut self, schema: impl Into<Vec<u8>>) -> Builder<C> {
@@ -344,13 +345,13 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Lets the segment take more memory than is available. Without this call,
-    /// [`build`](Builder::build) then fails with [`Problem::MemoryShortage`] before it allocates
-    /// anything. A segment on ext4 takes room on the disk, so its size is not compared with the
-    /// memory.
+    /// [`build`](Builder::build) fails in that case with [`Problem::MemoryShortage`], before it
+    /// allocates anything. A segment on ext4 takes room on the disk, so its size is not compared
+    /// with the memory.
     ///
-    /// If the memory runs out, the system swaps, or ends this or other programs. Use the call if
-    /// you know of memory that the system does not count as available: memory that becomes free
-    /// soon, or swap that may be used.
+    /// If the memory runs out, the system swaps, or kills this program or others. Use this setting
+    /// if you know of memory that the system does not count as available: memory that will be free
+    /// soon, or swap space.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -390,14 +391,14 @@ impl<C: Contents> Builder<C> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// The call fails with a [`Problem`] of the name or of a number, with [`Problem::Exists`],
-    /// [`Problem::NoSpace`], [`Problem::MemoryShortage`] or [`Problem::FileSizeLimit`], or because
-    /// the file system is refused.
+    /// The call fails with a [`Problem`] if the name or a number is not allowed, and with
+    /// [`Problem::Exists`], [`Problem::NoSpace`], [`Problem::MemoryShortage`] or
+    /// [`Problem::FileSizeLimit`]. It also fails if the file system is refused.
     ///
     /// # Cost
-    /// The kernel allocates and zeroes all bytes. Before that, the call compares a segment of 16
-    /// MiB or more with the available memory ([`MemoryShortage`](slipring::MemoryShortage)), which
-    /// takes a tenth of a millisecond.
+    /// The kernel allocates and zeroes all bytes. If the segment has 16 MiB or more, the call first
+    /// compares its size with the available memory ([`MemoryShortage`](slipring::MemoryShortage)),
+    /// which takes a tenth of a millisecond.
     pub fn build(self) -> Result<Segment<C>, SegmentError> {
         let location = self.location?;
         let mut declaration = self.declaration;
@@ -412,8 +413,8 @@ impl<C: Contents> Builder<C> {
     }
 }
 
-/// Adds to a declaration what its graph decides: counts, the stage table, and the ring's first
-/// words.
+/// Completes a declaration by what its graph determines: the counts, the stage table, and the
+/// ring's first words.
 fn declare<C: Contents>(
     graph: &DeclaredGraph,
     declaration: &mut NewSegment,

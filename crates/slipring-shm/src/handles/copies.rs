@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: the ring's events are `AtomicBytes`, so each access of this process to an event is a
-//!   relaxed atomic one, and no `&E` into the mapping exists. So an `Attached<Copies<E>>` needs no
-//!   promise.
+//!   relaxed atomic one, and no `&E` into the mapping exists. So making an `Attached<Copies<E>>`
+//!   needs no promise from the caller.
 //! - I2: words that other processes can store decide only what a call returns, and how long a call
 //!   without a deadline waits. They decide no address and no allocation, and the ring's size bounds
 //!   the number of steps. The head, which states the sizes, is copied and checked once, before the
@@ -25,9 +25,9 @@ use crate::contents::{Divisible, Event, Handles, sealed};
 use crate::errors::Problem;
 use crate::handles::attached::Attached;
 
-/// Marker of handles that copy events of type `E`. The handles of an `Attached<Copies<E>>` copy
-/// events in and out and lend none, so other processes need not be trusted. In other processes,
-/// handles of the same ring may lend events.
+/// Marker type: the handles of an `Attached<Copies<E>>` copy events of type `E` in and out, and
+/// lend none. So this process need not trust the others. Other processes may still take handles of
+/// the same ring that lend events.
 ///
 /// [`Segment::attach_copies`](crate::Segment::attach_copies) makes such an `Attached`.
 ///
@@ -57,8 +57,8 @@ use crate::handles::attached::Attached;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A worker of a pool that leaves in the middle of its events leaves those that it has not released
-/// to other workers:
+/// If a pool's worker leaves in the middle of its events, other workers get the events that it has
+/// not released:
 ///
 /// ```
 /// use slipring_shm::Segment;

@@ -33,7 +33,8 @@ pub(crate) struct DeclaredGraph {
     stages: Vec<DeclaredStage>,
     producers: u32,
     producer_on_death: OnDeath,
-    /// First call that applies to the stage declared last, but came before any stage.
+    /// The first call that was to change the stage declared last, although no stage had been
+    /// declared yet.
     misplaced: Option<&'static str>,
 }
 
@@ -65,7 +66,7 @@ impl DeclaredGraph {
     }
 
     /// Adds a stage of `shards` shards, whose key is the range `key` of each event's bytes. `key`
-    /// is `None` if the user has given a key that is no part of the event.
+    /// is `None` if the user gave a key that is not part of the event.
     pub(crate) fn add_shards(
         &mut self,
         name: String,

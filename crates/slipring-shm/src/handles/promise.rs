@@ -1,14 +1,14 @@
 //! A promise between processes: one value that is handed over once, and survives a killed process
 //! on either side.
 //!
-//! A promise is a ring of one slot, with a single producer and a single stage, whose producer
-//! publishes one event and closes the ring. So it has neither a protocol nor a recovery of its own:
-//! a successor takes the place of a dead owner, and a dead waiter's event comes again, as in any
-//! ring.
+//! A promise is a ring of one slot, with a single producer and a single stage. The producer
+//! publishes one event and closes the ring. So a promise needs no other protocol or recovery than a
+//! ring's: a successor takes the place of a dead owner, and the event that a dead waiter was lent
+//! comes again.
 //!
 //! Invariants
-//! - I1: a promise publishes its first position, and no other: [`Promise::fulfil`] consumes the
-//!   handle, and a handle is made only while the first position is unpublished.
+//! - I1: only the first position of a promise's ring is ever published: [`Promise::fulfil`]
+//!   consumes the handle, and a handle is made only while that position is unpublished.
 //! - I2: only a published first position fulfils a promise. A ring that is closed at its first
 //!   position is a broken promise.
 
@@ -75,9 +75,9 @@ const PARTICIPANTS: u32 = 8;
 /// | no process ever asks for the promise | waits until its deadline: no process has died that owned it | may fulfil it |
 /// | as before, and the ring ends through which the value was asked for | [`Request`](crate::PromiseError::Request), if the waiter knows the request ([`of_request`](crate::Awaited::of_request)) | may fulfil it |
 ///
-/// A named segment stays until it is removed ([`remove`](crate::remove)). If no process is
-/// attached, it is stale, so `slipring rm --stale` removes it, even with a value that no process
-/// has taken.
+/// A named segment stays until it is removed ([`remove`](crate::remove)). While no process is
+/// attached, the segment counts as stale, so `slipring rm --stale` removes it, even if it holds a
+/// value that no process has taken.
 pub struct PromiseSegment<T> {
     segment: Segment<T>,
     wait: Wait,
@@ -188,8 +188,8 @@ impl<T: Event> PromiseSegment<T> {
     }
 
     /// Attaches, and takes the place of the process that has to fulfil the promise. If an earlier
-    /// owner was killed or panicked, this handle takes over, and the value that the owner may have
-    /// half-written is never seen.
+    /// owner was killed or panicked, this handle takes over. No waiter ever sees a value that the
+    /// earlier owner left half-written.
     ///
     /// Example: [`PromiseSegment`].
     ///
@@ -199,7 +199,7 @@ impl<T: Event> PromiseSegment<T> {
     /// or broken, and with [`Problem::Over`] if its ring has failed.
     ///
     /// # Cost
-    /// The call costs as much as [`Segment::attach`], and a few system calls more.
+    /// The call costs a few system calls more than [`Segment::attach`].
     ///
     /// # Safety
     /// The caller makes the promise of [`Segment::attach`], for as long as the handle lives.
@@ -238,8 +238,8 @@ impl<T: Event> PromiseSegment<T> {
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// The call fails with [`Problem::Taken`] if a living process has the waiter's place, and as
-    /// [`Segment::attach`] does.
+    /// The call fails as [`Segment::attach`] does, and with [`Problem::Taken`] if a living process
+    /// has the waiter's place.
     ///
     /// # Cost
     /// As for [`PromiseSegment::promise`].
@@ -259,7 +259,7 @@ impl<T: Event> PromiseSegment<T> {
     unsafe fn attach(&self) -> Result<Attached<T>, SegmentError> {
         // SAFETY: the caller's promise.
         let attached = unsafe { self.segment.attach()? };
-        // The name may have come to lead to another segment since the promise was opened.
+        // The name may now refer to another segment than the one that was opened.
         attached.check(shape)?;
         attached.wait(self.wait.clone())
     }
@@ -305,8 +305,8 @@ impl<T: Event> PromiseBuilder<T> {
     /// ([`PeerDead`](crate::PromiseError::PeerDead)). With [`OnDeath::Fail`], the promise fails for
     /// good ([`Ended`](crate::PromiseError::Ended)).
     ///
-    /// With [`OnDeath::Fail`], the promise may also fail if the owner dies right after it has
-    /// fulfilled the promise, while the waiter checks for deaths.
+    /// With [`OnDeath::Fail`], a fulfilled promise may fail as well, if the owner dies right after
+    /// it has fulfilled the promise, while the waiter checks for deaths.
     ///
     /// ```
     /// use slipring_shm::{OnDeath, PromiseSegment};
@@ -319,8 +319,8 @@ impl<T: Event> PromiseBuilder<T> {
         PromiseBuilder(self.0.producer_on_death(on_death))
     }
 
-    /// Sets the *notice*: a waiter checks at least this often whether the owner has died. The time
-    /// is 1 ms to 1 s, and 20 ms by default.
+    /// Sets the *notice*: the longest time between two checks by which a waiter finds out whether
+    /// the owner has died. It is 1 ms to 1 s, and 20 ms by default.
     ///
     /// Example: [`PromiseBuilder::participants`].
     pub fn notice(self, time: Duration) -> PromiseBuilder<T> {
@@ -373,8 +373,8 @@ impl<T: Event> PromiseBuilder<T> {
 
 /// The place of the process that has to fulfil a promise.
 ///
-/// Dropping the handle breaks the promise. If a panic drops it, or its process is killed, the
-/// promise is left to a successor.
+/// Dropping the handle breaks the promise. But if a panic drops it, or its process is killed, a
+/// successor may still fulfil the promise.
 ///
 /// Example: [`PromiseSegment`].
 #[must_use = "a promise that is dropped is broken"]
@@ -398,8 +398,9 @@ impl<T: Event> Promise<T> {
         self.fulfil_with(|slot| *slot = value)
     }
 
-    /// Lets `fill` write the value where the waiter reads it, without a copy, and hands it over.
-    /// `fill` finds any bytes there: zeros, or bytes that an earlier owner has left.
+    /// Lets `fill` write the value at the place where the waiter reads it, and hands the value over
+    /// without a copy. Before `fill` runs, the place may hold any bytes: zeros, or bytes that an
+    /// earlier owner has left.
     ///
     /// If `fill` panics, the promise is left to a successor.
     ///

@@ -1,9 +1,9 @@
 //! The segment as users see it: they make or open it, and then attach to it.
 //!
 //! Invariants
-//! - I1: an [`OpenedFile`] is a file whose head was checked for the segment's contents. For a
-//!   creator, the value holds byte 0 shared until the creator has attached, or has dropped the
-//!   value.
+//! - I1: an [`OpenedFile`] is a file whose head was checked for the segment's contents. If this
+//!   process made the segment, the value holds byte 0 shared until the process has attached, or has
+//!   dropped the value.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -27,7 +27,7 @@ use crate::system::fork::OwnerProcess;
 use crate::system::lock::{self, GUARD};
 use crate::system::machine;
 
-/// Largest number of times that attaching follows a name to a new file.
+/// How often attaching starts again, at most, because the name refers to a new file.
 const FOLLOWS: u32 = 64;
 
 /// The shared memory of one ring, which is made or opened but not mapped yet.
@@ -131,8 +131,8 @@ impl<C: Contents> Segment<C> {
         Segment { location, opened: Mutex::new(opened), event: PhantomData }
     }
 
-    /// Maps the segment, touches all of its pages, and makes this process a participant under its
-    /// program's name.
+    /// Maps the segment, touches all of its pages, and makes this process a participant. Reports
+    /// show the participant under its program's name.
     ///
     /// Attaching to a named segment follows the name: if the segment was removed and made again
     /// since it was opened, the call attaches to the new one, after the same checks. A process that
@@ -141,15 +141,15 @@ impl<C: Contents> Segment<C> {
     /// Example: the [first page](crate).
     ///
     /// # Cost
-    /// The call takes about twenty system calls, and one page fault for each page. Other threads
-    /// that fork wait, usually for less than a millisecond. Two file descriptors stay open while
-    /// the process is attached. The process needs no others later, so a process that has no
-    /// descriptor left still learns of deaths, and recovers the dead.
+    /// The call takes about twenty system calls, and one page fault for each page. Meanwhile, other
+    /// threads that fork wait, usually for less than a millisecond. Two file descriptors stay open
+    /// while the process is attached. It needs no others later, so even a process with no
+    /// descriptor left learns of deaths, and recovers the dead.
     ///
     /// # Errors
-    /// The call fails with [`Problem::Full`], [`Problem::Busy`] or [`Problem::LocksLost`], with a
-    /// problem of the file that the name now leads to, or with [`Problem::System`] if the process
-    /// has fewer than two descriptors left.
+    /// The call fails with [`Problem::Full`], [`Problem::Busy`] or [`Problem::LocksLost`], or with
+    /// [`Problem::System`] if the process has fewer than two descriptors left. If the name now
+    /// refers to another file, the call also fails if that file is refused.
     ///
     /// # Safety
     /// The caller promises the following as long as the result, or a handle made from it, lives.
@@ -161,7 +161,8 @@ impl<C: Contents> Segment<C> {
         unsafe { self.attach_as(&machine::program()) }
     }
 
-    /// Attaches as [`attach`](Segment::attach) does, under a name of up to 64 bytes for reports.
+    /// Like [`attach`](Segment::attach), but reports show this participant under the given name, of
+    /// up to 64 bytes.
     ///
     /// Example: the [first page](crate).
     ///
@@ -247,8 +248,8 @@ impl<C: Contents> Segment<C> {
         self.opened().checked.header.type_version
     }
 
-    /// Returns the schema, by which the creator describes the events to programs in other
-    /// languages. The schema is empty if the creator gave none.
+    /// Returns the schema, which describes the events to programs in other languages. The schema is
+    /// empty if the creator gave none.
     ///
     /// Example: [`Blocks`](crate::Blocks).
     pub fn schema(&self) -> Vec<u8> {
@@ -284,7 +285,7 @@ impl<C: Contents> Segment<C> {
 impl<E: Event> Segment<E> {
     /// Attaches this process to the segment without the promise of [`attach`](Segment::attach): its
     /// handles copy events in and out, and lend none. Whatever other processes store in the
-    /// segment, a call returns a wrong event or an error at worst.
+    /// segment, the worst that a call returns is a wrong event or an error.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -314,8 +315,8 @@ impl<E: Event> Segment<E> {
         self.attach_copies_as(&machine::program())
     }
 
-    /// Attaches as [`attach_copies`](Segment::attach_copies) does, under a name of up to 64 bytes
-    /// for reports.
+    /// Like [`attach_copies`](Segment::attach_copies), but reports show this participant under the
+    /// given name, of up to 64 bytes.
     ///
     /// Example: [`attach_copies`](Segment::attach_copies).
     ///

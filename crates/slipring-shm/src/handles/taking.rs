@@ -76,7 +76,7 @@ impl<H: Handles> Attached<H> {
     /// # Errors
     /// The call fails with [`Problem::Taken`] if a living process has the place, and with
     /// [`Problem::NoStage`], [`Problem::Delivery`] or [`Problem::Access`] if the segment has no
-    /// such stage that reads.
+    /// reading stage of this name.
     pub fn reader(&self, stage: &str) -> Result<Reader<H>, SegmentError> {
         let (ring, number, _) = self.places.take(stage, EACH, false)?;
         // SAFETY: I1, I2.
@@ -84,12 +84,12 @@ impl<H: Handles> Attached<H> {
     }
 
     /// Adds a reader to a tap, as [`Tap::subscribe`](slipring::Tap::subscribe) does within one
-    /// process. The reader sees each event exactly once, from its first position on, and holds back
+    /// process. The reader sees each event exactly once, from its first position on. It holds back
     /// the parties behind the tap until it leaves, is dropped, or dies.
     ///
     /// When a reader dies, the parties that wait for it remove it within a notice. No event comes
-    /// again: a reader that joins in its place begins where it asks to. [`inspect`](crate::inspect)
-    /// tells how many events the dead reader had not read.
+    /// again: a reader that joins in its place begins where its own call asks.
+    /// [`inspect`](crate::inspect) tells how many events the dead reader had not read.
     ///
     /// A reader of [`Messages`](crate::Messages) begins with the next message, as the example there
     /// shows.
@@ -114,14 +114,13 @@ impl<H: Handles> Attached<H> {
 
 /// The places of pools, shards and writing stages, which a ring of messages does not have.
 impl<H: Divisible> Attached<H> {
-    /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for a stage
-    /// that reads.
+    /// Like [`reader`](Attached::reader), but for a stage that may write.
     ///
-    /// The previous process may have left events half-written. They are the handle's
-    /// [`suspects`](slipring::Consumer::suspects), and the first events that it lends. The handler
-    /// repairs or marks them, or [`pass_over_suspects`](slipring::Consumer::pass_over_suspects)
-    /// leaves them out. A copying handle returns their positions by
-    /// [`redelivered`](crate::CopyingConsumer::redelivered).
+    /// The previous process may have left events half-written. These events are the handle's
+    /// [`suspects`](slipring::Consumer::suspects), and the first ones that it lends. Repair or mark
+    /// them in the handler, or skip them by
+    /// [`pass_over_suspects`](slipring::Consumer::pass_over_suspects). A copying handle returns
+    /// their positions by [`redelivered`](crate::CopyingConsumer::redelivered).
     ///
     /// Example: [`Builder::after`](crate::Builder::after).
     ///
@@ -133,20 +132,20 @@ impl<H: Divisible> Attached<H> {
         Ok(unsafe { H::writer(ring.writer(number), self.event_size()) })
     }
 
-    /// Takes a place in a pool that reads, and returns the worker's handle, which gets the events
+    /// Takes a place in a pool that reads, and returns the worker's handle. It gets only events
     /// that no other worker of the pool takes.
     ///
-    /// A worker that dies or leaves in the middle of its events leaves them to the other workers,
-    /// whose [`Batch::redelivered`](slipring::Batch::redelivered) names these events. If no place
-    /// is free, the new handle begins with the events of such a worker. Dropping the last handle
-    /// leaves the pool open.
+    /// If a worker dies or leaves in the middle of its events, other workers get these events, and
+    /// their [`Batch::redelivered`](slipring::Batch::redelivered) names them. If no place is free,
+    /// the new handle takes the place of such a worker, and begins with its events. Dropping the
+    /// last handle leaves the pool open.
     ///
     /// Example: [`Builder::pool_reader`](crate::Builder::pool_reader).
     ///
     /// # Errors
-    /// The call fails with [`Problem::AllTaken`] if living processes have all places, and with
+    /// The call fails with [`Problem::AllTaken`] if living processes have all places. It fails with
     /// [`Problem::NoStage`], [`Problem::Delivery`] or [`Problem::Access`] if the segment has no
-    /// such pool that reads.
+    /// reading pool of this name.
     ///
     /// # Cost
     /// The call takes one compare-and-swap for each place, up to the first free place. If no place
@@ -157,9 +156,9 @@ impl<H: Divisible> Attached<H> {
         Ok(unsafe { H::reader(ring.pool_reader(number, seat), self.event_size()) })
     }
 
-    /// Takes a place in a pool that may write, as [`pool_reader`](Attached::pool_reader) does in a
-    /// pool that reads. The previous worker may have half-changed the events that
-    /// [`redelivered`](slipring::Batch::redelivered) names.
+    /// Like [`pool_reader`](Attached::pool_reader), but for a pool that may write. An earlier
+    /// worker may have half-changed the events that [`redelivered`](slipring::Batch::redelivered)
+    /// names.
     ///
     /// Example: [`Builder::pool_writer`](crate::Builder::pool_writer).
     ///
@@ -177,7 +176,7 @@ impl<H: Divisible> Attached<H> {
     /// The handle continues behind the last event that the shard has released, and
     /// [`redelivered`](slipring::Consumer::redelivered) tells which events may come again. Dropping
     /// the handle leaves the place to another process. The parties behind the stage wait for each
-    /// shard, whether a process runs it or not.
+    /// shard, even while no process runs it.
     ///
     /// A batch of blocks holds consecutive positions only, so it ends at the next block of another
     /// shard. `poll` and `for_each` continue behind that block.
@@ -203,8 +202,8 @@ impl<H: Divisible> Attached<H> {
     /// # Errors
     /// The call fails with [`Problem::Taken`] if a living process has the place, with
     /// [`Problem::NoShard`] if the stage has no such shard, and with [`Problem::NoStage`],
-    /// [`Problem::Delivery`] or [`Problem::Access`] if the segment has no such sharded stage that
-    /// reads.
+    /// [`Problem::Delivery`] or [`Problem::Access`] if the segment has no reading stage of this
+    /// name with shards.
     ///
     /// # Cost
     /// Taking the place costs as much as [`reader`](Attached::reader). To find its next event, a
@@ -215,9 +214,8 @@ impl<H: Divisible> Attached<H> {
         Ok(unsafe { H::reader(ring.shard_reader(number, shard), self.event_size()) })
     }
 
-    /// Takes the place of one shard of a stage that may write, as
-    /// [`shard_reader`](Attached::shard_reader) does for a stage that reads. The previous process
-    /// may have left events half-written: see [`writer`](Attached::writer).
+    /// Like [`shard_reader`](Attached::shard_reader), but for a stage that may write. The previous
+    /// process may have left events half-written: see [`writer`](Attached::writer).
     ///
     /// Example: [`Builder::shard_writer`](crate::Builder::shard_writer).
     ///

@@ -1,8 +1,8 @@
 //! Assembles a summary from the copies of a segment's words.
 //!
 //! Invariants
-//! - I1: a tap follows no tap, so the positions of the stages before a tap are known before its
-//!   own.
+//! - I1: a tap follows no tap, so the positions of the stages before a tap are known before the
+//!   tap's own.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -34,8 +34,8 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
     let header = &checked.header;
     let held = lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
         .map_err(|error| Problem::system("probing the bytes of the file", error))?;
-    // The first walk may take milliseconds, in which the producers continue to publish. The second
-    // walk starts at its result, so it is short.
+    // The first walk may take milliseconds, during which the producers continue to publish. So a
+    // second walk starts where the first one ended. It is short.
     let known = CopiedPositions::copy(&file, &checked)?.published(&file, &checked, None)?;
     let found = CopiedPositions::copy(&file, &checked)?.published(&file, &checked, Some(known))?;
     let positions = CopiedPositions::copy(&file, &checked)?; // I3, I4
@@ -100,8 +100,8 @@ fn progress_of(
 ) -> Vec<StageProgress> {
     let progress = |stage: &StageRecord| {
         let pool = positions.pool(stage);
-        // Each shard has a line of its own, and the stage's line is the first shard's. The stage is
-        // as far as its slowest shard.
+        // Each shard has its own line of positions. `stage.line` is the first shard's line, and the
+        // others follow. The stage is as far as its slowest shard.
         let shards = if stage.delivery == SHARDS { stage.seats } else { 1 };
         let of_shard =
             |shard: u32| positions.line((stage.line as usize).checked_add(shard as usize)?);
@@ -110,8 +110,8 @@ fn progress_of(
         let own_seats = positions.seats.iter().skip(stage.first_seat as usize);
         let held = own_seats.take(shards as usize).map(Seat::held).reduce(later);
         let held = pool.map(|pool| pool.taken).or(held);
-        // A pool's bounds are at most a lap behind its claim word, up to which workers have taken
-        // events.
+        // `bound_at` needs a position near the pool's bounds. They are at most a lap behind the
+        // pool's claim word, which states up to where workers have taken events.
         let near = pool.map_or(published, |pool| pool.taken);
         let bound = |seat: u32| {
             let line = (stage.line as usize).checked_add(1 + seat as usize)?;
@@ -125,7 +125,7 @@ fn progress_of(
         StageProgress { position, held: held.map_or(position, |held| later(position, held)), seats }
     };
     let mut all: Vec<StageProgress> = checked.stages.iter().map(progress).collect();
-    // A tap is as far as its slowest member, or the slowest stage before it (I1).
+    // A tap is as far as the slowest of its members and of the stages before it (I1).
     for (number, stage) in checked.stages.iter().enumerate().filter(|(_, s)| s.delivery == TAP) {
         let before = followed(checked, stage).map(|number| all[number].position);
         let members = all[number].seats.iter().flatten().copied();
@@ -159,8 +159,8 @@ fn free(checked: &Checked, progress: &[StageProgress], published: u64) -> u64 {
     capacity - used.unwrap_or(0)
 }
 
-/// Returns the events from `begin` to `end`, or `None` if the range is empty or longer than a ring
-/// holds.
+/// Returns the range of events from `begin` to `end`, or `None` if there are none, or more than the
+/// ring can hold.
 fn events(begin: u64, end: u64, capacity: u64) -> Option<SeqRange> {
     (1..=capacity).contains(&end.wrapping_sub(begin)).then(|| (begin..end).into())
 }
@@ -188,8 +188,8 @@ fn producer_seats(
     let summary = |(number, seat): (u64, &Seat)| {
         let (begin, end) = seat.intent();
         let events = events(begin, end, checked.header.capacity).filter(|_| several);
-        // A producer stores its seat's intent before it claims, and leaves the intent there after
-        // the publication. So an intent alone proves no claim.
+        // A producer stores the intent in its seat before it claims, and does not clear it after
+        // the publication. So an intent alone does not prove that the positions are claimed.
         let claims = match &events {
             Some(events) => copies::is_claimed(file, checked, events, number)?,
             None => false,
@@ -199,13 +199,13 @@ fn producer_seats(
     (0..).zip(seats).map(summary).collect()
 }
 
-/// The words of a stage, as they were copied, beside its positions.
+/// A stage's progress, and the copies of its other words.
 struct CopiedStage<'a> {
     /// Index of the stage.
     number: usize,
     progress: &'a StageProgress,
     counts: Counts,
-    /// Number of its waiters that sleep.
+    /// Number of threads that sleep at the stage's wait queue.
     asleep: u32,
 }
 

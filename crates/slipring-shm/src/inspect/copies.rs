@@ -1,9 +1,9 @@
 //! Copies a segment's words from its file.
 //!
 //! Invariants
-//! - I1: a file that was shortened yields fewer words, and no error.
-//! - I2: a walk over the stamps ends after a lap at most, and after [`WALK`] bytes at most,
-//!   whatever the stamps say.
+//! - I1: if the file was shortened, fewer words are copied. That is not an error.
+//! - I2: whatever the stamps say, a walk over them ends after a lap at most, and after [`WALK`]
+//!   bytes at most.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -24,18 +24,18 @@ use crate::layout::{Area, Checked, LINE, StageRecord};
 use crate::system::lock;
 use crate::system::machine::Process;
 
-/// Number that the stage table has for delivery to a pool.
+/// Number by which the stage table states delivery to a pool.
 pub(super) const POOL: u8 = 1;
-/// Number that the stage table has for delivery to shards.
+/// Number by which the stage table states delivery to shards.
 pub(super) const SHARDS: u8 = 2;
-/// Number that the stage table has for delivery to a tap.
+/// Number by which the stage table states delivery to a tap.
 pub(super) const TAP: u8 = 3;
 
-/// Largest number of bytes that one read of stamps copies. Stamps that lie further apart are read
-/// one by one.
+/// Largest number of bytes that one read of stamps copies. If stamps lie further apart than that,
+/// each one is read separately.
 const CHUNK: u64 = 1 << 16;
-/// Largest number of bytes that one walk copies to find the last published event. Each read counts
-/// as a kilobyte at least.
+/// Largest number of bytes that one walk copies to find the last published event. A smaller read
+/// than a kilobyte counts as a kilobyte.
 const WALK: u64 = 1 << 26;
 
 /// Copies of the lines that hold positions, and of the seats.
@@ -60,8 +60,8 @@ impl CopiedPositions {
         self.lines.get(line)?.first().copied()
     }
 
-    /// Returns the positions of a pool, or `None` if the stage is no pool, or if the file is too
-    /// short to have its lines.
+    /// Returns the positions of a pool. Returns `None` if the stage is not a pool, or if the file
+    /// is too short to contain the pool's lines.
     pub(super) fn pool(&self, stage: &StageRecord) -> Option<PoolPositions> {
         let first = stage.line as usize;
         let of_pool = self.lines.get(first..)?.get(..stage.room as usize + 2)?;
@@ -69,10 +69,10 @@ impl CopiedPositions {
         if stage.delivery == POOL { copied::pool_positions(&words?) } else { None }
     }
 
-    /// Returns the furthest position that the copies show as the end of a run.
+    /// Returns the furthest position that is, according to the copies, the end of a run.
     pub(super) fn furthest(&self, checked: &Checked) -> u64 {
-        // The lines of a tap hold no position of the stage. The producer's cursor and the sentinel
-        // lie at the ends of runs.
+        // A tap's lines hold no position of the tap itself. The producer's cursor and the sentinel
+        // are always at the end of a run.
         let ends = checked.stages.iter().filter_map(|stage| match self.pool(stage) {
             Some(pool) => Some(pool.boundary),
             None if stage.delivery == TAP => None,
@@ -134,7 +134,8 @@ fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
             bytes.get(at..at.checked_add(8)?)
         });
         let Some(stamp) = stamp else {
-            // In a ring whose stages keep up, few runs follow `from`, so the first reads are small.
+            // If the stages keep up, only few runs follow `from`. So the first reads are small, and
+            // later ones grow.
             let Some(at) = stamps.item(index).filter(|_| spent < WALK) else { break };
             let count = fits.min(most).min(capacity - index);
             let length = (count - 1) * stamps.stride + 8;
@@ -155,8 +156,8 @@ fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
     Ok(seq)
 }
 
-/// Returns whether the producers' seat `number` claims these positions, according to the claim word
-/// or to the stamp of the first position.
+/// Returns whether the producer at seat `number` has claimed these positions, as the claim word or
+/// the stamp of the first position shows.
 pub(super) fn is_claimed(
     file: &File,
     checked: &Checked,
@@ -167,15 +168,15 @@ pub(super) fn is_claimed(
     let at = areas.lines.item(CLAIM_WORD_LINE as u64);
     let at = at.zip(areas.stamps.item(events.first_seq() & (capacity - 1)));
     let Some((claim_word, stamp)) = at else { return Ok(false) };
-    // A producer first stamps the claim before its own, and then swaps the claim word. So the claim
-    // word is read first, and then the stamp.
+    // To claim, a producer first stamps the preceding claim, and then swaps the claim word. The
+    // copies are made in the opposite order: the claim word first, and then the stamp.
     let (claim_word, stamp) = (file.read(claim_word, 8)?, file.read(stamp, 8)?);
     let is_whole = stamp.len() == 8 && claim_word.len() == 8;
     let claim = RecordedClaim { number, seq: events.first_seq(), end: events.end_seq() };
     Ok(is_whole && copied::is_claimed(claim, word(&stamp), word(&claim_word), capacity))
 }
 
-/// Copies the status, and the record of the first failure behind it.
+/// Copies the status, and the record of the first failure, which lies behind it.
 pub(super) fn status(
     file: &File,
     checked: &Checked,

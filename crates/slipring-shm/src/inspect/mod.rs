@@ -7,13 +7,13 @@
 //! - I1: all bytes are copied by `pread`, which returns fewer bytes if the file was shortened.
 //! - I2: a copied word is checked before it is used as an offset or a count.
 //! - I3: positions are copied after the stamps, because the walk over the stamps may take long. The
-//!   published position of a summary is the latest of all positions and of the end that the stamps
-//!   show. So no stage is ahead of the published position, and a lag is at most a little too large
-//!   or too small.
+//!   published position of a summary is the latest of all these positions and of the end that the
+//!   stamps show. So no stage is ahead of the published position, and a lag is at most a little too
+//!   large or too small.
 //! - I4: [`Summary::free`] compares the end that the stamps showed with positions that were copied
-//!   later. So it misses no free slot, and 0 proves that the ring was full at one moment. Only a
-//!   pool's position may be too old, because a worker that loses a race for a chunk shows an old
-//!   bound for a moment.
+//!   later. So it misses no free slot, and 0 proves that the ring was full at one moment. There is
+//!   one exception: a pool's position may be too old, because a worker that loses a race for a
+//!   chunk shows an old bound for a moment.
 
 mod assemble;
 mod copies;
@@ -32,12 +32,12 @@ use crate::system::limits::FOLDER;
 
 pub use summary::{FailureSummary, ParticipantSummary, Party, SeatSummary, StageSummary, Summary};
 
-/// Inspects the segment `name`. The call maps nothing, and no process waits for it.
+/// Inspects the segment `name`. The call maps nothing, and holds up no other process.
 ///
 /// # Cost
-/// The call takes a few system calls, one more for each place of a participant, and reads of the
-/// stamps between the furthest stage and the producer. A read copies up to 64 KiB, and stamps that
-/// lie further apart take a read each.
+/// The call takes a few system calls, and one more for each participant's place. It also reads the
+/// stamps between the furthest stage and the producer. One read copies up to 64 KiB. If stamps lie
+/// further apart than that, each stamp takes a read.
 ///
 /// ```
 /// # use slipring_shm::{Event, Segment};
@@ -87,8 +87,8 @@ pub fn inspect_at(path: impl Into<PathBuf>) -> Result<Summary, SegmentError> {
     inspect_location(&Location::Path(path.into()))
 }
 
-/// Inspects all segments in `/dev/shm`, in the order of their paths. Each segment that cannot be
-/// read has its own error in the list, and segments that are removed during the call are left out.
+/// Inspects all segments in `/dev/shm`, in the order of their paths. A segment that cannot be read
+/// is listed with its error, and a segment that is removed during the call is left out.
 ///
 /// ```
 /// for segment in slipring_shm::list()? {

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: names and texts have no control characters, so they can be printed to a terminal.
-//! - I2: a lag, and a number of slots, is at most the capacity, whatever the words of the segment
-//!   say. Positions are not checked.
+//! - I2: whatever the words of the segment say, lags and numbers of slots are at most the capacity.
+//!   Positions are not checked.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::system::machine::{Process, ProcessState};
 
 /// Summary of a segment's head, of its stages, and of its participants.
 ///
-/// The words of a running segment are copied one after the other, while processes change them. So
-/// positions, lags and seats may come from different moments, and are old when the caller sees
-/// them. A lag is never negative and never above the capacity. A summary is for people to read: no
-/// program may rely on it.
+/// The words of a segment in use are copied one after the other, while processes change them. So
+/// positions, lags and seats may be from different moments, and may have changed by the time the
+/// caller sees them. A lag is never negative and never above the capacity. A summary is for people
+/// to read: no program may rely on it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Summary {
@@ -45,17 +45,18 @@ pub struct Summary {
     pub length: u64,
     /// Time of making, since 1970.
     pub created: Duration,
-    /// Number of producers' seats. A ring with 1 has a single producer.
+    /// Number of the producers' places (1: the ring has a single producer).
     pub producers: u32,
-    /// Longest time between two checks of a waiting participant for deaths.
+    /// The notice: the longest time between two checks for deaths by a waiting participant.
     pub notice: Duration,
     /// Position before which all events are published, as far as stamps and positions show. In a
     /// ring of millions of slots whose stages are far behind, more events may be published.
     pub published: u64,
-    /// Number of free slots, which hold no event that a stage has yet to release. If it is 0, the
-    /// ring was full at one moment during the call. (If a pool gates the producers, the ring may
-    /// only have seemed full, because a worker that loses a race for a chunk shows an old bound for
-    /// a moment.) Slots that producers have claimed and not published count as free.
+    /// Number of free slots. A slot is free if it holds no event that a stage has yet to release,
+    /// so slots that producers have claimed but not published count as free. If the number is 0,
+    /// the ring was full at one moment during the call. There is one exception: if a pool gates the
+    /// producers, the ring may only have seemed full, because a worker that loses a race for a
+    /// chunk shows an old bound for a moment.
     pub free: u64,
     /// Places of the producers. The list is empty if the segment has no ring.
     pub producer_seats: Vec<SeatSummary>,
@@ -63,8 +64,8 @@ pub struct Summary {
     pub producer_on_death: OnDeath,
     /// Counts of the producers.
     pub producer_counts: Counts,
-    /// Number of producer threads that sleep until there is room. A thread that died in its sleep
-    /// counts until the next wake-up.
+    /// Number of producers' threads that sleep until there is room. A thread that died while it
+    /// slept is counted until the next wake-up.
     pub producers_asleep: u32,
     /// The stages, in the order of the table.
     pub stages: Vec<StageSummary>,
@@ -72,8 +73,8 @@ pub struct Summary {
     pub places: u32,
     /// Participants that are attached, or dead and not recovered yet.
     pub participants: Vec<ParticipantSummary>,
-    /// Whether the segment may be removed, because no process is attached, attaching or removing
-    /// it.
+    /// Whether the segment may be removed, because no process is attached to it, attaching to it,
+    /// making it or removing it.
     pub stale: bool,
     /// Whether the ring runs, or how it ended.
     pub ending: Ending,
@@ -101,9 +102,9 @@ pub struct StageSummary {
     pub on_death: OnDeath,
     /// Position before which the stage has released all events.
     pub position: u64,
-    /// Position before which the stage was lent all events. For a pool, it is the position before
-    /// which workers have taken all events. For shards, it is that of the furthest shard. The
-    /// events from `position` to `held` come again if the process dies.
+    /// Position before which the stage was lent all events. For a pool, workers have taken all
+    /// events before it. For shards, it is the furthest shard's position. If the stage's process
+    /// dies, the events from `position` to `held` come again.
     pub held: u64,
     /// Number of published events that the stage has not released, at most the capacity.
     pub lag: u64,
@@ -111,8 +112,8 @@ pub struct StageSummary {
     pub seats: Vec<SeatSummary>,
     /// Counts of the stage's handles.
     pub counts: Counts,
-    /// Number of threads that sleep at the stage's wait queue, which all stages that follow the
-    /// same stages share. A thread that died in its sleep counts until the next wake-up.
+    /// Number of threads that sleep at the stage's wait queue. All stages that follow the same
+    /// stages share one queue. A thread that died while it slept is counted until the next wake-up.
     pub asleep: u32,
 }
 
@@ -120,8 +121,8 @@ pub struct StageSummary {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SeatSummary {
-    /// Number of the participant that has the place, and which may be dead. `None` if the place is
-    /// free or an orphan.
+    /// Number of the participant that has the place. The participant may be dead. `None` if the
+    /// place is free or an orphan.
     pub participant: Option<u32>,
     /// Whether a worker of a pool left the place, or died there, with events that it had not
     /// released. Another worker adopts these events and then frees the place, or a new worker takes
@@ -132,13 +133,13 @@ pub struct SeatSummary {
     /// First position that a tap's reader or a shard has not released. `None` for other places, and
     /// for a free place of a tap.
     pub position: Option<u64>,
-    /// Events that a pool's worker has taken and not released, even if the place is now an orphan.
-    /// Of one of several producers, the positions that it has claimed and not published. `None` if
-    /// there are none.
+    /// For a pool, the events that the worker has taken and not released, even if the place is now
+    /// an orphan. For one of several producers, the positions that it has claimed and not
+    /// published. `None` if there are none, and for all other places.
     pub events: Option<SeqRange>,
-    /// Number of events that the last reader at this place of a tap had not read when it was found
-    /// dead. The next reader that takes the place resets the number. If that reader dies at once,
-    /// the number may still be its predecessor's.
+    /// For a tap: the number of events that the last reader at this place had not read when it was
+    /// found dead. The next reader that takes the place resets the number. If that reader dies at
+    /// once, the number may still be that of its predecessor.
     pub unread: u64,
 }
 
@@ -148,9 +149,9 @@ pub struct SeatSummary {
 pub struct ParticipantSummary {
     /// Number of the place, from 1.
     pub number: u32,
-    /// Process number in its own pid namespace.
+    /// Pid of the process, as its own pid namespace numbers it.
     pub pid: u32,
-    /// User that the process acts for.
+    /// Effective user id of the process.
     pub uid: u32,
     /// Name that the participant gave itself.
     pub name: String,
@@ -166,9 +167,9 @@ pub struct ParticipantSummary {
 }
 
 impl ParticipantSummary {
-    /// Returns whether the process has ended by now, as far as this process can see. The result is
-    /// `false` for a process of another pid namespace. The call compares number and start time, so
-    /// it does not take a later process of the same number for this one.
+    /// Returns whether the participant's process has ended, as far as the calling process can see.
+    /// The result is `false` for a process of another pid namespace. The call compares pid and
+    /// start time, so a later process with the same pid does not deceive it.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -209,7 +210,8 @@ impl fmt::Display for FailureSummary {
     }
 }
 
-/// A party of a ring, which waits for other parties and is waited for.
+/// A party of a ring: a stage, or the producers taken together. It waits for other parties, and
+/// they wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Party {
     /// The stage with this index in [`Summary::stages`].
@@ -276,8 +278,8 @@ impl Summary {
         self.stage(party).map_or(&self.producer_counts, |stage| &stage.counts)
     }
 
-    /// Returns the time that the handles of `party` have waited for `awaited`. It lacks the times
-    /// that the handles have not flushed yet.
+    /// Returns how long the handles of `party` have waited for `awaited`, without the waits that
+    /// they have not flushed yet.
     ///
     /// Example: [`Summary::awaited`].
     pub fn waited(&self, party: Party, awaited: Party) -> Duration {

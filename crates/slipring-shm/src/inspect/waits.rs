@@ -1,10 +1,10 @@
-//! Finds which party waits for which, as far as positions show.
+//! Finds out which party waits for which, as far as their positions show it.
 //!
 //! Invariants
 //! - I1: the producers count as waiting only if the ring was full at one moment, or if one of their
 //!   threads sleeps. A stage counts as waiting only if it has released all events that the parties
 //!   before it have passed on.
-//! - I2: a chain of waiting parties names no party twice, whatever the words of the segment say.
+//! - I2: whatever the words of the segment say, a chain of waiting parties names no party twice.
 
 use slipring::segment::Ending;
 
@@ -19,14 +19,14 @@ impl StageSummary {
 }
 
 impl Summary {
-    /// Returns the party for whose progress `party` waits, according to this summary. Returns
-    /// `None` if `party` has something to do, or if the ring has ended for it. For a tap the result
-    /// is `None` as well, because only its readers wait.
+    /// Returns the party that `party` waits for, according to this summary. Returns `None` if
+    /// `party` has something to do, or if the ring has ended for it. For a tap, the result is
+    /// always `None`, because a tap itself does not wait: only its readers do.
     ///
     /// The producers wait for the slowest gating stage while the ring is full, or while a
     /// producer's thread sleeps. A stage waits once it has released all events that the parties
-    /// before it have passed on. It waits for the slowest of these parties. If that party is a tap
-    /// that no reader holds up, the call names the party before the tap.
+    /// before it have passed on. It waits for the slowest of these parties. If the slowest party is
+    /// a tap that none of its readers holds up, the call returns the party before the tap instead.
     ///
     /// A party that seems to wait may be busy with something else, because no word of the segment
     /// shows whether a thread is polling.
@@ -73,8 +73,8 @@ impl Summary {
         Some(awaited).filter(|&awaited| awaited != party)
     }
 
-    /// Returns the party that `party` waits for, then the party that this one waits for, and so on.
-    /// The last party holds up all of them.
+    /// Returns the party that `party` waits for, then the party that this second party waits for,
+    /// and so on. The last party holds up all of them.
     ///
     /// Example: [`Summary::awaited`].
     pub fn awaited_in_turn(&self, party: Party) -> Vec<Party> {
@@ -105,15 +105,15 @@ impl Summary {
         Some(self.culprit(gating)?.0)
     }
 
-    /// Returns the party that a stage waits for, or `None` if the stage has something to do, or is
-    /// at the end.
+    /// Returns the party that a stage waits for, or `None` if the stage has something to do, or has
+    /// reached the ring's end.
     fn before(&self, stage: &StageSummary) -> Option<Party> {
         if stage.is_tap() || self.last == Some(stage.position) {
             return None;
         }
         let (party, position) = self.slowest_before(stage);
-        // The position of the stage may seem to be ahead, because it was copied later than the
-        // words of the parties before the stage.
+        // The stage may seem to be ahead of the party before it, because the stage's position was
+        // copied later.
         (ahead(stage.position, position) >= 0).then_some(party)
     }
 

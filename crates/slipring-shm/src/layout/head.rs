@@ -2,8 +2,9 @@
 //!
 //! Invariants
 //! - I1: a [`Head`] is a private copy, which no other process can change by writing to the file.
-//! - I2: the header length counts the bytes from 0 to the end of the schema, rounded up to 8. The
-//!   checksum covers all of these bytes except for itself and the magic.
+//! - I2: the header length is the number of bytes from the file's beginning to the end of the
+//!   schema, rounded up to a multiple of 8. The checksum covers these bytes, except for the
+//!   checksum itself and the magic.
 //! - I3: [`Head::check`] trusts no field that it has not checked, and computes with checked
 //!   arithmetic. Whatever the bytes are, it returns.
 
@@ -19,9 +20,9 @@ use crate::system::limits::{
 
 /// First bytes of a segment, which its creator stores last.
 pub const MAGIC: [u8; 8] = *b"SLIPRING";
-/// Version of the layout that other versions cannot read.
+/// Major version. A library reads only segments of its own major version.
 pub const MAJOR: u32 = 1;
-/// Version of additions that older readers may ignore.
+/// Minor version, which rises with additions that older readers may ignore.
 pub const MINOR: u32 = 0;
 /// Order mark, which a machine of another byte order reads as another number.
 pub const ORDER: u64 = 0x0102_0304_0506_0708;
@@ -84,8 +85,8 @@ pub struct Header {
     pub type_name: [u8; TYPE_NAME],
     /// Offset of the first stamp (0: none).
     pub stamps_at: u64,
-    /// Distance between stamps, in bytes (0: no stamps; 8: an area of their own; other values:
-    /// inside the slots).
+    /// Distance between stamps, in bytes (0: no stamps; 8: the stamps have their own area; other
+    /// values: the stamps lie inside the slots).
     pub stamps_stride: u64,
     /// Offset of the first event.
     pub events_at: u64,
@@ -125,8 +126,8 @@ pub struct Header {
     pub stages: u32,
     /// Length of the schema, in bytes.
     pub schema_length: u32,
-    /// Effect of the producers' death, numbered as [`StageRecord::on_death`] is, and 3 for closing
-    /// the ring.
+    /// Effect of the producers' death, numbered like [`StageRecord::on_death`]. In addition, 3
+    /// closes the ring.
     pub producer_on_death: u32,
 }
 
@@ -142,7 +143,7 @@ pub struct StageRecord {
     pub delivery: u8,
     /// Effect of the stage's death: 0 wait, 1 tell, 2 fail.
     pub on_death: u8,
-    /// Flags, of which none is defined.
+    /// Flags. None is defined yet.
     pub flags: u8,
     /// Number of handles that the stage has room for.
     pub room: u32,
@@ -267,12 +268,14 @@ impl Head {
         head.0[schema_at..schema_at + schema.len()].copy_from_slice(schema);
         head.store(&header);
         head.seal();
-        // The creator applies the checks of openers, so it makes no segment that they would refuse.
+        // The creator makes the same checks as a process that opens the segment, so it makes no
+        // segment that such a process would refuse.
         head.check(areas.length, |_| Ok(()))?;
         Ok(head)
     }
 
-    /// Takes bytes that were read from a file, or returns `None` if their number is not 65,536.
+    /// Makes a head from bytes that were read from a file. Returns `None` unless there are 65,536
+    /// of them.
     pub fn from_bytes(bytes: Vec<u8>) -> Option<Head> {
         (bytes.len() as u64 == HEAD).then(|| Head(bytes.into()))
     }
@@ -308,8 +311,8 @@ impl Head {
         hasher.finalize()
     }
 
-    /// Checks every field. `length` is the length of the file, in bytes. The function `boot` checks
-    /// the number of the boot in which the segment was made.
+    /// Checks every field. `length` is the length of the file, in bytes. The call passes the number
+    /// of the boot in which the segment was made to `boot`, which checks it.
     pub fn check(
         &self,
         length: u64,
@@ -398,8 +401,8 @@ impl Head {
             let record =
                 StageRecord::read_from_bytes(bytes).unwrap_or_else(|_| StageRecord::new_zeroed());
             let r = &record;
-            // Bits of the stages that precede this stage in the table. A stage follows only such
-            // stages, so no stage follows itself.
+            // One bit for each stage that precedes this one in the table. A stage may follow only
+            // those, so no stage follows itself.
             let before = (1u64 << stage) - 1;
             let seats_end = r.first_seat.checked_add(r.seats);
             let key_end = u64::from(r.key_offset) + u64::from(r.key_length);
@@ -449,8 +452,8 @@ fn field(field: &'static str, found: u64, rule: &'static str, right: bool) -> Re
     if right { Ok(()) } else { Err(HeaderProblem::Field { field, found, rule }.into()) }
 }
 
-/// Returns whether `bytes` are a text of at least one character, without control characters, and
-/// then zeros only.
+/// Returns whether `bytes` hold a text of at least one character, without control characters,
+/// followed only by zeros.
 fn clean_text(bytes: &[u8]) -> bool {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     let (text, rest) = bytes.split_at(end);
@@ -497,7 +500,7 @@ fn areas(h: &Header) -> Result<(Shape, Areas), Problem> {
         0 => Area { at, stride: 0, count: 0 },
         _ => Area { at, stride, count },
     };
-    // Capacity and counts were checked, so these products are below 2^63.
+    // The capacity and the counts were checked, so these products are below 2^63.
     let per_slot = |stages: u32| h.capacity * u64::from(stages);
     let areas = Areas {
         status: area(h.status_at, STATUS_LINES * LINE, 1),
@@ -525,7 +528,7 @@ fn check_areas(areas: &Areas, stamps: Stamps, event_at: u64) -> Result<(), Probl
     let mut spans: Vec<(u64, u64, &'static str)> = Vec::with_capacity(10);
     for (name, area) in areas.list() {
         let (at, align) = match (name, stamps) {
-            // A slot begins with its stamp, and contains stamp and event.
+            // A slot begins with its stamp, and has room for the stamp and the event.
             ("stamps", Stamps::Inside) => continue,
             ("events", Stamps::Inside) => (area.at.saturating_sub(event_at), SLOTS_ALIGN),
             ("events", _) => (area.at, SLOTS_ALIGN),

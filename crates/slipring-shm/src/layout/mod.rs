@@ -1,8 +1,8 @@
 //! The layout of a segment's bytes, version 1.
 //!
 //! Invariants
-//! - I1: numbers are in host byte order, and places are offsets in the file. Areas begin at
-//!   multiples of 128 behind the first 65,536 bytes, and the area of slots at a multiple of 4,096.
+//! - I1: numbers are in host byte order, and locations are offsets in the file. Areas begin behind
+//!   the first 65,536 bytes, at multiples of 128. The area of slots begins at a multiple of 4,096.
 //! - I2: the first 65,536 bytes (the *head*: header, stage table, schema) never change once the
 //!   magic is stored. The bytes behind the defined fields are zero, so later versions can add
 //!   fields.

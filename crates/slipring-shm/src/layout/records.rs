@@ -1,15 +1,15 @@
 //! The records that change while a segment is in use: words that all participants may access.
 //!
-//! This file defines the records that participants write about themselves. `slipring` defines
-//! seats, status, wait queues, lines and counters, because it knows their protocol.
+//! This file defines only the records that participants write about themselves. Seats, the status,
+//! wait queues, lines and counters are defined in `slipring`, because their protocol is there.
 //!
 //! Invariants
 //! - I1: a record is `repr(C)` and made of atomics only. So any bytes are a value, other processes
 //!   may write at any time, and a reference to a record is sound wherever the record is mapped and
 //!   aligned.
 //! - I2: a record fits the stride of its area, and is aligned to 8 bytes at most.
-//! - I3: a participant stores `state` (release) behind the other words of its record. Only this
-//!   file accesses `state`, so no other file orders memory by a record.
+//! - I3: a participant stores `state` (release) after the other words of its record. Only this file
+//!   accesses `state`, so no other file depends on a record to order memory.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -34,7 +34,7 @@ pub unsafe trait Record: Sync + 'static {
 pub struct Text<const WORDS: usize>([AtomicU64; WORDS]);
 
 impl<const WORDS: usize> Text<WORDS> {
-    /// Stores `text`, filled up with zeros. A text that is too long is cut between two characters.
+    /// Stores `text`, padded with zeros. A text that is too long is cut at the end of a character.
     pub fn store(&self, text: &str) {
         let fits = (0..=text.len().min(WORDS * 8)).rev().find(|&end| text.is_char_boundary(end));
         let bytes = &text.as_bytes()[..fits.unwrap_or(0)];
@@ -69,9 +69,9 @@ pub struct ParticipantRecord {
     /// Generation in bits 63 to 32, state in bits 31 to 0: [`ParticipantRecord::FREE`] or
     /// [`ParticipantRecord::ATTACHED`]. The generation counts how often the place was taken.
     pub state: AtomicU64,
-    /// Process number in its own pid namespace, for reports and for eviction.
+    /// Pid of the process, as its own pid namespace numbers it, for reports and for eviction.
     pub pid: AtomicU32,
-    /// User that the process acts for.
+    /// Effective user id of the process.
     pub uid: AtomicU32,
     /// Start time of the process, in clock ticks since the boot (0: unknown).
     pub start_time: AtomicU64,
@@ -88,7 +88,7 @@ pub struct ParticipantRecord {
 impl ParticipantRecord {
     /// State of a place without a participant.
     pub const FREE: u32 = 0;
-    /// State of a place that a participant has, or had when it died.
+    /// State of a place whose participant is attached, or has died and is not recovered yet.
     pub const ATTACHED: u32 = 1;
     /// Flag of a participant that is registered for membarriers.
     pub const MEMBARRIER: u64 = 1;
@@ -98,8 +98,8 @@ impl ParticipantRecord {
         (generation as u64) << 32 | state as u64
     }
 
-    /// Loads the word `state` (acquire), so words of the record that are loaded afterwards are at
-    /// least as new.
+    /// Loads the word `state` (acquire). So words of the record that are loaded afterwards are at
+    /// least as new as the state.
     pub(crate) fn load_state(&self) -> u64 {
         self.state.load(Acquire)
     }

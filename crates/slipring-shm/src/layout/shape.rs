@@ -21,7 +21,7 @@ pub enum Stamps {
     None,
     /// Each stamp lies in its slot, in front of the event.
     Inside,
-    /// The stamps lie in an area of their own, 8 bytes each.
+    /// The stamps have their own area, 8 bytes for each.
     Beside,
 }
 
@@ -56,7 +56,7 @@ pub struct Shape {
     pub schema_length: u32,
 }
 
-/// An area: its offset in the file, and the distance and number of its items.
+/// An area: its offset in the file, the number of its items, and the distance between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
     /// Offset of the area's first byte in the file, in bytes (0: the segment has no such area).
@@ -89,7 +89,8 @@ pub struct Areas {
     /// Records of type [`ParticipantRecord`]. Participant *k* has the record with the index *k* -
     /// 1.
     pub participants: Area,
-    /// Seats, 128 bytes each: those of the stages in their order, and then the producers'.
+    /// Seats, 128 bytes each: first the seats of the stages, in the stages' order, and then those
+    /// of the producers.
     pub seats: Area,
     /// Lines of positions, 128 bytes each.
     pub lines: Area,
@@ -97,11 +98,11 @@ pub struct Areas {
     pub wait_queues: Area,
     /// Lines of counters, 128 bytes each.
     pub counters: Area,
-    /// Cells of the pools, 8 bytes each: one cell per slot for the first pool, then for the next,
-    /// and so on.
+    /// Cells of the pools, 8 bytes each: one cell per slot for the first pool, then one per slot
+    /// for the next, and so on.
     pub cells: Area,
-    /// Shard ids of the sharded stages, 4 bytes each: one id per slot for the first stage, then for
-    /// the next, and so on.
+    /// Shard ids of the sharded stages, 4 bytes each: one id per slot for the first of these
+    /// stages, then one per slot for the next, and so on.
     pub shard_ids: Area,
     /// Stamps, 8 bytes each.
     pub stamps: Area,
@@ -129,8 +130,9 @@ impl Areas {
     }
 }
 
-/// Returns the number of lines of counters. Each party, which is a stage or the producers, has one
-/// line of counts, and lines of the times that it has waited for each party, 16 times to a line.
+/// Returns the number of lines of counters. The parties are the stages and the producers. Each
+/// party has one line of counts, and further lines with the times that it has waited for each
+/// party, 16 times to a line.
 pub(super) fn counter_lines(stages: u32) -> u64 {
     let parties = u64::from(stages) + 1;
     parties + parties * parties.div_ceil(LINE / 8)

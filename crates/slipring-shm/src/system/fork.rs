@@ -6,15 +6,15 @@
 //!   to a child.
 //! - I2: the forking thread holds the mutex from before the fork until after it, in both processes.
 //!   So no other thread of the parent holds the mutex at the fork, and the child can unlock it.
-//! - I3: `DEPTH` counts the nested calls of `enter` by this thread: its guards, and a fork. Only
-//!   the outermost call locks the mutex, so a thread that recovers another participant while it
-//!   attaches does not wait for itself.
+//! - I3: `DEPTH` counts the nested calls of `enter` by this thread, which come from its guards and
+//!   from a fork. Only the outermost call locks the mutex, so a thread that recovers another
+//!   participant while it attaches does not wait for itself.
 //! - I4: `UNSHARED` names the descriptors of this process's [`UnsharedFd`]s. A thread changes the
 //!   list, and opens or closes its descriptors, only while it holds a [`ForkGuard`]. So a child's
 //!   copy of the list is whole and unlocked, and names descriptors that are open.
 //!
-//! `posix_spawn`, `vfork`, `_Fork` and plain `clone` bypass the guard. A child of the first two
-//! keeps a copy of the descriptors until its `exec` or its end.
+//! `posix_spawn`, `vfork`, `_Fork` and plain `clone` bypass the guard. A child of `posix_spawn` or
+//! `vfork` keeps copies of the descriptors until it calls `exec` or ends.
 
 use std::cell::Cell;
 use std::io;
@@ -51,8 +51,8 @@ extern "C" fn leave() {
     DEPTH.with(|depth| {
         depth.set(depth.get() - 1);
         if depth.get() == 0 {
-            // SAFETY: `enter` has locked the mutex at depth 0, in this thread or in the parent's
-            // thread that this one copies (I2, I3).
+            // SAFETY: `enter` has locked the mutex at depth 0, in this thread, or in the parent's
+            // thread of which this thread is the copy (I2, I3).
             unsafe { MUTEX.unlock() };
         }
     });
@@ -74,13 +74,13 @@ extern "C" fn leave_in_child() {
 
 /// Keeps the process from forking while the guard lives (I1). One thread may hold several guards.
 pub struct ForkGuard {
-    /// Keeps the guard in the thread that locked, which must also unlock.
+    /// Keeps the guard in the thread that locked the mutex, because the same thread must unlock it.
     not_send: PhantomData<*const ()>,
 }
 
 impl ForkGuard {
-    /// Waits until no other thread holds a guard or forks. Other threads that fork then wait until
-    /// the guard is dropped.
+    /// Waits until no other thread holds a guard or forks. From then on, a thread that forks waits
+    /// until the guard is dropped.
     ///
     /// # Errors
     /// Fails if there is no memory to register the handlers around forks.
@@ -104,8 +104,8 @@ impl Drop for ForkGuard {
     }
 }
 
-/// A descriptor that no child keeps: a forked child closes its copy before `fork` returns there. So
-/// a lock of its description ends with this process.
+/// A descriptor that no child keeps: a forked child closes its copy before `fork` returns in the
+/// child. So a lock on its description ends with this process.
 #[derive(Debug)]
 pub(crate) struct UnsharedFd {
     fd: ManuallyDrop<OwnedFd>,
@@ -132,8 +132,8 @@ impl AsFd for UnsharedFd {
 
 impl Drop for UnsharedFd {
     fn drop(&mut self) {
-        // A forked child has closed its copy of the descriptor, and may use the number for another
-        // file.
+        // A forked child has already closed its copy of the descriptor, and may use the
+        // descriptor's number for another file.
         if !self.owner.is_this() {
             return;
         }
@@ -162,8 +162,8 @@ impl OwnerProcess {
     }
 
     /// Returns whether the calling process made the value. A child in a new pid namespace may have
-    /// its parent's process number, so the call compares the number of forks as well. A child that
-    /// was made by a plain `clone` differs only in its process number.
+    /// the same pid as its parent, so the call also compares the number of forks. A child that was
+    /// made by a plain `clone` differs only in its pid.
     pub fn is_this(&self) -> bool {
         *self == OwnerProcess::this()
     }

@@ -13,7 +13,7 @@ pub const HEAD: u64 = 65_536;
 pub const STAGES_AT: u64 = 4_096;
 /// Offset of the schema, in bytes.
 pub const SCHEMA_AT: u64 = 12_288;
-/// Number of lines of the status and of the record of the first failure behind it.
+/// Number of lines for the status, and for the record of the first failure behind it.
 pub const STATUS_LINES: u64 = 4;
 /// Size and alignment of a line, in bytes.
 pub const LINE: u64 = 128;
@@ -27,7 +27,7 @@ pub const MAX_PARTICIPANTS: u32 = 1_024;
 pub const MAX_STAGES: u32 = 64;
 /// Largest number of seats of the producers, or of one stage.
 pub const MAX_ROOM: u32 = 64;
-/// Largest number of lines, of wait queues, and of seats.
+/// Largest number of lines, and also of wait queues, and of seats.
 pub const MAX_RECORDS: u32 = 1 << 16;
 /// Longest schema, in bytes.
 pub const MAX_SCHEMA: u32 = (HEAD - SCHEMA_AT) as u32;

@@ -3,8 +3,8 @@
 //! Invariants
 //! - I1: a lock belongs to an open file description, and ends with the last reference to it. A
 //!   mapping is a reference. Closing another descriptor of the file does not touch the lock.
-//! - I2: participant *k* holds byte *k* alone. Byte 0 is held shared while a segment is made or
-//!   attached to, and alone while it is removed.
+//! - I2: participant *k* holds byte *k* alone. A process holds byte 0 shared while it makes a
+//!   segment or attaches to one, and alone while it removes one.
 //! - I3: a description does not see its own locks, so a probe uses another description.
 //! - I4: lock bytes begin at offset 2^40, which no segment reaches. A lock needs no byte in the
 //!   file.
@@ -73,8 +73,7 @@ pub fn probe(fd: BorrowedFd<'_>, bytes: Range<u32>) -> io::Result<Option<Held>> 
     let (at, length) = place(bytes.clone());
     let Some((found, kind)) = sys::get_lock(fd, at, length)? else { return Ok(None) };
     let hold = if kind == LockKind::Read { Hold::Shared } else { Hold::Alone };
-    // A lock that another program set may begin before the first probed byte, even at the file's
-    // beginning.
+    // Another program's lock may begin before the first probed byte, even at the file's beginning.
     let byte = (found - FIRST as i64).clamp(bytes.start.into(), bytes.end.into()) as u32;
     Ok(Some(Held { byte, hold }))
 }

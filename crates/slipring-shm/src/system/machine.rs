@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: nothing here proves a death. Only a byte lock does (I1 of `lock`).
-//! - I2: a [`Pinned`] process is the recorded one: its pidfd was open when the start time of the
-//!   process with its number was compared, and the process had not ended by then.
+//! - I2: a [`Pinned`] process is the recorded one. While its pidfd was open, the start time of the
+//!   process with its pid was compared, and afterwards the pinned process had not ended.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use rustix::process::{
 };
 
 /// Returns the number of this boot, or `None` if `/proc` is missing or does not show it. If the
-/// call fails, the number is unknown, but a later call may return it.
+/// call fails, a later call may succeed.
 pub fn boot_id() -> io::Result<Option<[u8; 16]>> {
     let text = match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Ok(text) => text,
@@ -33,8 +33,8 @@ pub fn boot_id() -> io::Result<Option<[u8; 16]>> {
     Ok(Some(id).filter(|id| digits.len() == 32 && *id != [0; 16]))
 }
 
-/// Returns whether `error` means that this process can never see a file of `/proc`. Other errors,
-/// such as a lack of descriptors, may be temporary.
+/// Returns whether `error`, from reading a file of `/proc`, means that this process can never see
+/// that file. Other errors, such as a lack of descriptors, may be temporary.
 fn is_hidden(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
@@ -48,7 +48,7 @@ pub fn now() -> u64 {
 /// A process, as a participant's record names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// Number of the process in its own pid namespace.
+    /// Pid, as the process's own pid namespace numbers it.
     pub pid: u32,
     /// Start time, in clock ticks since the boot (0: unknown).
     pub start_time: u64,
@@ -56,11 +56,11 @@ pub struct Process {
     pub namespace: u64,
 }
 
-/// State of a process that a record names. It proves no death, because numbers are reused, and
+/// State of a process that a record names. It does not prove a death, because pids are reused, and
 /// records may be old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessState {
-    /// A process of that number and start time exists.
+    /// A process with that pid and start time exists.
     Running,
     /// No such process exists, or it is a zombie.
     Gone,
@@ -76,8 +76,8 @@ impl Process {
         Process { pid, start_time, namespace: namespace() }
     }
 
-    /// Returns whether this is the calling process. If a start time is unknown, number and
-    /// namespace are enough, because no other living process of the namespace has the same number.
+    /// Returns whether this is the calling process. If a start time is unknown, pid and namespace
+    /// are enough, because no other living process of the namespace has the same pid.
     pub(crate) fn is_this(&self) -> bool {
         let own = Process::this();
         let differ = self.start_time != own.start_time;
@@ -85,7 +85,7 @@ impl Process {
         (self.pid, self.namespace) == (own.pid, own.namespace) && !(differ && known)
     }
 
-    /// Returns whether the process exists, as far as the calling process can see.
+    /// Returns whether the process still exists, as far as the calling process can see.
     pub fn look(&self) -> ProcessState {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return ProcessState::Unknown;
@@ -113,7 +113,8 @@ impl Process {
     }
 }
 
-/// A process, held by a descriptor (pidfd) that never refers to a later process of the same number.
+/// A process that is held by a descriptor (pidfd), which never refers to a later process with the
+/// same pid.
 #[derive(Debug)]
 pub(crate) struct Pinned(OwnedFd);
 
@@ -125,7 +126,7 @@ pub(crate) enum Unpinned {
     /// The process cannot be identified, because its record or `/proc` lacks its start time or pid
     /// namespace.
     Unidentified,
-    /// The process has ended. Another process may have its number.
+    /// The process has ended. Another process may now have its pid.
     Gone,
     /// The system has no pidfds.
     Unsupported,
@@ -134,8 +135,8 @@ pub(crate) enum Unpinned {
 }
 
 impl Process {
-    /// Opens a pidfd of the process, and then checks by the start time that the pidfd is that of
-    /// the recorded process, and not of a later process with the same number.
+    /// Opens a pidfd. Then checks by the start time that the pidfd refers to the recorded process,
+    /// and not to a later process with the same pid.
     pub(crate) fn pin(&self) -> Result<Pinned, Unpinned> {
         let here = namespace();
         if self.namespace == 0 || self.start_time == 0 || here == 0 {
@@ -147,14 +148,14 @@ impl Process {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let pinned = match pidfd_open(pid.ok_or(Unpinned::Gone)?, PidfdFlags::empty()) {
             Ok(fd) => Pinned(fd),
-            // INVAL and NOENT mean that the number now belongs to a thread.
+            // INVAL and NOENT mean that the number now is that of a thread, and not of a process.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Err(Unpinned::Gone),
             Err(Errno::NOSYS) => return Err(Unpinned::Unsupported),
             Err(error) => return Err(Unpinned::System("opening a pidfd", error.into())),
         };
         let started = stat(self.pid).map(|(_, start)| start);
-        // No other process has the number until the pinned process ends. So if it has not ended
-        // yet, the start time that was read is its own.
+        // No other process gets the same pid until the pinned process has ended. So if it has not
+        // ended yet, the start time that was read is that of the pinned process.
         let asking = |error| Unpinned::System("asking whether the process has ended", error);
         if pinned.has_ended().map_err(asking)? {
             return Err(Unpinned::Gone);
@@ -169,7 +170,7 @@ impl Process {
 }
 
 impl Pinned {
-    /// Sends SIGKILL to the process. Succeeds as well if the process has already ended.
+    /// Sends SIGKILL to the process. If the process has already ended, the call succeeds, too.
     pub(crate) fn kill(&self) -> io::Result<()> {
         match pidfd_send_signal(&self.0, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),

@@ -1,4 +1,4 @@
-//! The lowest layer: the limits of segments, locks, and facts from the kernel. No file of this
+//! The lowest layer: the limits of segments, locks, and facts from the kernel. No file in this
 //! folder knows the contents of a segment.
 //!
 //! Invariants

@@ -1,5 +1,5 @@
-//! Named steps of making, attaching, recovering and removing, at which tests stop or kill a
-//! process.
+//! Named steps in the code that makes, attaches, recovers and removes, at which tests stop or kill
+//! a process.
 //!
 //! Invariants
 //! - I1: without the feature `steps`, a step compiles to no code.
@@ -7,7 +7,7 @@
 #[cfg(feature = "steps")]
 static HOOK: std::sync::OnceLock<fn(&'static str)> = std::sync::OnceLock::new();
 
-/// Registers `hook`, which this process calls at each step from now on. Only the first registration
+/// Registers `hook`. From now on, this process calls it at each step. Only the first registration
 /// counts.
 #[cfg(feature = "steps")]
 pub fn on_each_step(hook: fn(&'static str)) {

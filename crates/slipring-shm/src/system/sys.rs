@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - I1: no other file names `libc`.
-//! - I2: a descriptor is borrowed for the whole call, so it stays open. The kernel reads and writes
-//!   only the argument that is passed.
+//! - I2: each call borrows its descriptor, so the descriptor stays open during the call. The kernel
+//!   reads and writes only the argument that is passed.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -63,7 +63,7 @@ pub(crate) fn get_lock(
     })
 }
 
-/// A mutex that one function locks and another one unlocks, so no guard value can connect the two.
+/// A mutex without a guard value, because one function locks it and another one unlocks it.
 pub(crate) struct RawMutex(UnsafeCell<libc::pthread_mutex_t>);
 
 // SAFETY: all threads may use the C library's mutex, and no reference to its inside is made.
@@ -83,8 +83,8 @@ impl RawMutex {
     /// Unlocks the mutex.
     ///
     /// # Safety
-    /// The calling thread holds the mutex, or a fork has made it as a copy of the thread that holds
-    /// the mutex.
+    /// The calling thread holds the mutex, or is a copy, made by a fork, of the thread that holds
+    /// it.
     pub(crate) unsafe fn unlock(&'static self) {
         // SAFETY: as in `lock`, and the caller holds the mutex. A plain mutex does not check its
         // owner, so a forked copy of the thread may unlock the copy of the mutex.
@@ -93,8 +93,9 @@ impl RawMutex {
     }
 }
 
-/// Registers handlers that the C library calls around each fork of the process: `before` is called
-/// before the fork, and the other two after it, one in the parent and one in the child.
+/// Registers three handlers that the C library calls around each fork of the process: `before` runs
+/// before the fork. After the fork, `after_in_parent` runs in the parent, and `after_in_child` in
+/// the child.
 pub(crate) fn around_forks(
     before: extern "C" fn(),
     after_in_parent: extern "C" fn(),

@@ -14,15 +14,15 @@ use crate::contents::{Blocks, Event, Messages, event};
 use crate::layout::Stamps;
 
 impl<E: Event> Builder<E> {
-    /// Adds shards that read: the key of each event selects one of `shards` shards, 1 to 64, and at
-    /// most as many as the ring has slots. Each shard is a handle of its own, in any process
-    /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all events of its
-    /// keys, in their order. A slot is not overwritten before each shard has passed it, whether a
-    /// process runs the shard or not.
+    /// Adds a stage of `shards` shards that read: 1 to 64, and at most as many as the ring has
+    /// slots. The key of each event selects its shard. Each shard is a separate handle, in any
+    /// process ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all events of
+    /// its keys, in their order. A slot is not overwritten before each shard has passed it, even
+    /// while no process runs the shard.
     ///
-    /// `key` returns a field of the event, or a part of one. The builder calls it once, with an
-    /// event of zeros, because only the place of the field in the event counts: programs in other
-    /// languages find the key at the same place. Keys are equal if their bytes are equal.
+    /// `key` returns a reference to a field of the event, or to a part of one. The builder calls it
+    /// once, with an event of zeros, because only the field's offset counts: programs in other
+    /// languages find the key at the same offset. Keys are equal if their bytes are equal.
     ///
     /// ```
     /// use slipring_shm::{Event, Segment};
@@ -70,9 +70,9 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Adds shards as [`shard_reader`](Builder::shard_reader) does, which may also change their own
-    /// events. A shard may even change a key, because an event's shard is chosen by the key that
-    /// the event had when it reached the shards.
+    /// Adds shards like [`shard_reader`](Builder::shard_reader), but they may change their own
+    /// events. A shard may even change an event's key, because an event's shard is chosen by the
+    /// key that the event had when it reached the shards.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -116,11 +116,11 @@ impl Builder<Blocks> {
         self
     }
 
-    /// Adds shards that read: the key of each block selects one of `shards` shards, 1 to 64, and at
-    /// most as many as the ring has slots. Each shard is a handle of its own, in any process
-    /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all blocks of its
-    /// keys, in their order. A slot is not overwritten before each shard has passed it, whether a
-    /// process runs the shard or not.
+    /// Adds a stage of `shards` shards that read: 1 to 64, and at most as many as the ring has
+    /// slots. The key of each block selects its shard. Each shard is a separate handle, in any
+    /// process ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all blocks of
+    /// its keys, in their order. A slot is not overwritten before each shard has passed it, even
+    /// while no process runs the shard.
     ///
     /// `key` is the range of a block's bytes that hold the key. Keys are equal if their bytes are
     /// equal. The range may be given before the size of a block. [`build`](Builder::build) fails
@@ -128,8 +128,8 @@ impl Builder<Blocks> {
     /// ends within the block, and begins in the block's first 4 GiB.
     ///
     /// # Cost
-    /// For each block, the producers hash the key, eight bytes at a time, and store 4 bytes. If
-    /// stages before the shards write, the last of these does this work instead.
+    /// For each block, the producer hashes the key, eight bytes at a time, and stores a shard id of
+    /// 4 bytes. If writing stages come before the shards, the last of them does this work instead.
     ///
     /// ```
     /// use slipring_shm::{Blocks, Segment};
@@ -167,9 +167,9 @@ impl Builder<Blocks> {
         self
     }
 
-    /// Adds shards as `shard_reader` does, which may also change their own blocks. A shard may even
-    /// change a key, because a block's shard is chosen by the key that the block had when it
-    /// reached the shards.
+    /// Adds shards like `shard_reader`, but they may change their own blocks. A shard may even
+    /// change a block's key, because a block's shard is chosen by the key that the block had when
+    /// it reached the shards.
     ///
     /// ```
     /// use slipring_shm::{Blocks, Segment};
@@ -207,9 +207,9 @@ impl Builder<Blocks> {
         self
     }
 
-    /// Puts the stamp of each block in front of the block, instead of into an array of stamps. With
-    /// small blocks, a stage that keeps up then fetches one cache line for each block instead of
-    /// two, but the blocks no longer lie side by side.
+    /// Puts each block's stamp in front of the block, instead of into an array of stamps. If the
+    /// blocks are small, a stage that keeps up then fetches one cache line for each block instead
+    /// of two. But the blocks no longer lie side by side.
     ///
     /// ```
     /// use slipring_shm::{Blocks, Segment};
