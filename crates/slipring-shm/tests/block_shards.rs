@@ -1,5 +1,5 @@
-//! Shards over blocks: the key is a range of the bytes of a block whose size is known at run time
-//! only, and each shard is a handle in any process.
+//! Shards over blocks, whose size is known only at run time. The key is a range of a block's bytes,
+//! and any process can take a shard's handle.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -136,8 +136,8 @@ fn each_shard_sees_the_blocks_of_its_keys() {
     }
 }
 
-/// Threads stand for processes. Two sharded stages in a row write, and have different keys. The
-/// second stage uses its keys as the first stage left them.
+/// Two sharded stages that write follow each other, and have different keys. The second stage is
+/// sharded by its keys as the first stage has left them. In this test, threads play the processes.
 #[test]
 fn stages_of_shards_follow_each_other() {
     let _watched = watched();
@@ -239,8 +239,9 @@ fn calls_of_a_shard() {
     assert!(matches!(own.try_batch(1).map(drop), Err(BatchError::Unavailable)));
     let late = own.batch_by(1, Instant::now()).map(drop);
     assert!(matches!(late, Err(BatchError::TimedOut(_))), "{late:?}");
-    // The ring is full, because the other shard holds its first block. This shard has released all
-    // blocks, so once the other one has handled its own, all slots are free.
+    // The ring is full, because the other shard has not released its first block, the first one in
+    // the ring. This shard has released all of its blocks. So once the other shard has handled its
+    // own, all slots are free.
     assert_eq!(tx.remaining(), 0);
     assert_eq!(other.poll(8, |_, at| seen.push(at.seq)).unwrap(), 4);
     assert_eq!((&seen[3..], tx.remaining()), (&[0, 2, 5, 7][..], 8));
@@ -249,7 +250,8 @@ fn calls_of_a_shard() {
     assert!(matches!(other.poll(1, |_, _| ()), Err(WaitError::Closed)));
 }
 
-/// Raw handles, which lend by position and without closures, lend a shard only its own blocks.
+/// Raw handles lend blocks by position, without closures. They, too, lend a shard only its own
+/// blocks.
 #[test]
 fn raw_handles_of_a_shard() {
     let _watched = watched();
@@ -361,7 +363,8 @@ fn wrong_keys_are_refused() {
     assert!(refused.message.contains("messages do not have"), "{}", refused.message);
 }
 
-/// A call for a place that the stage does not have fails, and its error names the mistake.
+/// A call that asks for a place that the stage does not have fails, and its error names the
+/// mistake.
 #[test]
 fn places_of_shards() {
     let _watched = watched();
@@ -439,8 +442,9 @@ fn role_shard() {
     listen();
 }
 
-/// A shard's process is killed while it is lent blocks. Waiting parties hear which shard died, the
-/// other shard continues, and the next process at the place is lent the same blocks as suspects.
+/// A shard's process is killed while it holds lent blocks. Waiting parties learn which shard died,
+/// and the other shard continues. The next process at the place is lent the same blocks, as
+/// suspects.
 #[test]
 fn a_killed_shard_is_followed_by_another_process() {
     let _watched = watched();
@@ -471,7 +475,7 @@ fn a_killed_shard_is_followed_by_another_process() {
         assert!(matches!(taken.of(), Problem::Taken { .. }), "{}", taken.message);
         assert_eq!(work(&mut second, 1), [0, 3, 5]);
         role.kill();
-        // The dead shard had passed over the first block, which is not its own.
+        // The dead shard had passed over the first block, which belongs to the other shard.
         assert_eq!(end.poll(8, |_, at| assert_eq!(at.seq, 0)).unwrap(), 1);
         let error = end.batch(1).map(drop);
         let Err(WaitError::PeerDead(dead)) = &error else { panic!("{error:?}") };

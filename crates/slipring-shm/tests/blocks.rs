@@ -203,7 +203,7 @@ fn role_blocks() {
     listen();
 }
 
-/// The successor of a killed stage is lent the same blocks again, and knows that they may be
+/// The successor of a killed stage is lent the same blocks again, and learns that they may be
 /// half-written.
 #[test]
 fn the_next_of_a_killed_stage_is_lent_its_blocks_again() {
@@ -236,8 +236,8 @@ fn role_worker() {
     listen();
 }
 
-/// A worker that continues a killed worker's chunk knows which of its blocks may be half-written.
-/// This holds for batches and for raw handles, and for a chunk that ends at 2^64.
+/// A worker that continues a killed worker's chunk learns which of the chunk's blocks may be
+/// half-written. This holds for batches and for raw handles, even if the chunk ends at 2^64.
 #[test]
 fn a_colleague_of_a_killed_worker_is_told_which_blocks_may_be_half_written() {
     let _watched = watched();
@@ -545,8 +545,9 @@ fn a_message_of_several_producers_may_fill_the_ring() {
     }
 }
 
-/// Producers whose messages fill the ring make progress beside each other and beside short
-/// messages, and a message gives up at most the cells before the ring's end.
+/// Producers make progress even if each of their messages fills the ring, beside each other and
+/// beside a producer of short messages. A message gives up at most the cells between its claim and
+/// the ring's end.
 #[test]
 fn messages_that_fill_the_ring_come_beside_others() {
     let _watched = watched();
@@ -575,8 +576,9 @@ fn messages_that_fill_the_ring_come_beside_others() {
         assert_eq!(count.unwrap(), 3 * COUNT as u64);
     });
     drop(all); // flushes its counts
-    // A message that fills the ring ends at the ring's first slot, so only a short message moves
-    // the position off that slot.
+    // A message that fills the ring begins at the ring's first slot, and leaves the next position
+    // there. Only a short message moves the position away from it, so no more than 7 cells are
+    // given up for each.
     let given_up = attached.report().unwrap().stages()[0].tombstones;
     assert!(given_up <= 7 * COUNT as u64, "{given_up} cells were given up");
 }
@@ -628,7 +630,7 @@ fn nothing_of_a_killed_producers_message_is_seen() {
     tx.publish(1, &message(1)).unwrap();
     drop(tx);
     let mut role = Role::start("messages", &[("NAME", &name.0)]);
-    // The first producer has closed the ring.
+    // The first producer has closed the ring, so the rest of the test needs a new segment.
     drop((role, all, attached));
     slipring_shm::remove(&name.0).unwrap();
 

@@ -35,7 +35,7 @@ fn role_holder() {
     listen();
 }
 
-/// Takes all descriptors but `left` until the result is dropped.
+/// Uses up all descriptors but `left`, until the result is dropped.
 fn take_descriptors(left: usize) -> Vec<OwnedFd> {
     let mut taken: Vec<OwnedFd> = Vec::new();
     while let Ok(fd) = std::io::stdin().as_fd().try_clone_to_owned() {
@@ -45,8 +45,8 @@ fn take_descriptors(left: usize) -> Vec<OwnedFd> {
     taken
 }
 
-/// Asserts that a call without a free descriptor fails for this reason, and that its error says
-/// nothing about the segment.
+/// Asserts that a call has failed because no descriptor was free, and that its error says nothing
+/// about the segment.
 #[track_caller]
 fn refused_a_descriptor<T>(result: Result<T, slipring_shm::SegmentError>) {
     let failed = problem(result);
@@ -69,8 +69,8 @@ fn role_few_descriptors() {
     // SAFETY: as in `role_holder`.
     refused_a_descriptor(unsafe { segment.attach() });
     drop((segment, one));
-    // With 1 descriptor, the call can open the file. With 2, it can also open a pidfd, but nothing
-    // more.
+    // With 1 free descriptor, the call can open the file. With 2, it can also open a pidfd, but
+    // nothing after that.
     for left in [1, 2] {
         let _taken = take_descriptors(left);
         refused_a_descriptor(Eviction::find(&name, "sum", None));
@@ -176,7 +176,7 @@ fn a_segment_of_an_unknown_boot_is_of_this_one_in_memory() {
     assert_problem!(Test::open(&name.0), Problem::Header(HeaderProblem::Boot));
 }
 
-/// The observer in Python decides as the library does whether a segment is of this boot.
+/// The observer in Python decides in the same way as the library whether a segment is of this boot.
 #[test]
 fn an_observer_in_python_reads_a_segment_of_an_unknown_boot() {
     let _watched = watched();

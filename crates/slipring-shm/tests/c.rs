@@ -1,5 +1,6 @@
-//! Runs `clients/client.c`, a reader and a producer that know segments from SEGMENT.md alone, at
-//! rings beside the handles of this crate. Either side is killed, and the other one continues.
+//! Runs `clients/client.c`, a reader and a producer that are written from SEGMENT.md alone, in the
+//! same rings as the handles of this crate. A process of either side is killed, and the other side
+//! continues.
 //!
 //! If there is no C compiler, each test prints that it did not run.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -39,7 +40,8 @@ fn join(segment: &Segment<Item>) -> Attached<Item> {
     unsafe { segment.attach() }.unwrap()
 }
 
-/// First positions near the wraps of positions, of claim words and of laps that are refreshed.
+/// First positions shortly before a wrap of the positions or of the claim word, or before the laps
+/// in which stamps are refreshed.
 const FIRSTS: [u64; 4] = [0, u64::MAX - 9, (1 << 63) - 9, (1 << 47) - 13];
 
 /// Number of events of a stream.
@@ -123,8 +125,8 @@ fn readers_in_c_and_a_producer_here() {
     }
 }
 
-/// Two producers in C and one of this crate, which gives up claims, publish into one ring. A reader
-/// in C, or one of this crate, closes the ring.
+/// Two producers in C and one of this crate publish into one ring. The one of this crate also gives
+/// up claims. A reader, in C or of this crate, closes the ring.
 #[test]
 fn producers_in_c_and_here() {
     let _watched = watched();
@@ -177,8 +179,9 @@ fn producers_in_c_and_here() {
     }
 }
 
-/// A reader in C is killed while it is lent events. Its successor, a reader of this crate, learns
-/// which events these are, and so does a reader in C that succeeds this reader.
+/// A reader in C is killed while it holds lent events. Its successor, a reader of this crate,
+/// learns which events these are. A reader in C that succeeds a reader of this crate learns it as
+/// well.
 #[test]
 fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
     let _watched = watched();
@@ -201,7 +204,7 @@ fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
             drop(reader); // killed
             let mut here = attached.reader("one").unwrap();
             assert_eq!(here.redelivered(), (next..held).into());
-            // The successor leaves in the middle of a run, while it is lent events.
+            // The successor leaves in the middle of a run, while it holds lent events.
             assert_eq!(here.poll(1, |_, at| assert_eq!(at.seq, next)).unwrap(), 1);
             next = next.wrapping_add(1);
             assert_eq!(here.batch(4).unwrap().len(), 4);
@@ -230,7 +233,7 @@ fn a_killed_reader_in_c_has_printed_what_it_released() {
     let mut tx = attached.producer().unwrap();
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // The stream pauses now and then, so that the reader sleeps.
+        // The stream pauses now and then, so that the reader has to sleep.
         scope.spawn(|| {
             for count in 0_u64.. {
                 match tx.try_claim() {
@@ -341,7 +344,7 @@ fn a_killed_producer_in_c_is_followed_by_one_here_and_back() {
         read(ready);
         publish!(tx, 8);
         read(8);
-        // A process that leaves without closing keeps the ring open, as a death does.
+        // If a process leaves without closing the ring, the ring stays open, as after a death.
         let gone = std::thread::spawn(move || {
             let _tx = tx;
             std::panic::resume_unwind(Box::new("gone"));
@@ -351,8 +354,8 @@ fn a_killed_producer_in_c_is_followed_by_one_here_and_back() {
     assert_eq!(inspect(&name.0).unwrap().producer_seats[0].deaths, 20);
 }
 
-/// Producers in C are killed one after the other, at any step. Their reader is in C as well, so
-/// each successor continues from the boundary that this reader stores.
+/// Producers in C are killed one after the other, at any step. Their reader is in C as well, and
+/// each new producer continues from the boundary that this reader has stored.
 #[test]
 fn a_reader_in_c_outlives_its_producers() {
     let _watched = watched();
@@ -399,8 +402,8 @@ fn role_claim() {
     listen();
 }
 
-/// Producers are killed with claims, while all other processes are clients in C. A reader among
-/// them gives up the claims, and continues with the events of the next producer.
+/// Producers are killed while they hold claims, and all other processes are clients in C. A reader
+/// in C gives up the claims, and continues with the events of the next producer.
 #[test]
 fn a_reader_in_c_recovers_producers() {
     let _watched = watched();
@@ -457,8 +460,8 @@ fn what_the_client_does_not_know_it_refuses() {
     assert!(complaint(&["produce", &name.0, "1"]).contains("the ring is over"));
 }
 
-/// If a descriptor from 0 to 2 is closed at the start, the segment does not get it, because output
-/// to it would overwrite the header.
+/// If descriptor 0, 1 or 2 is closed when the client starts, the client does not open the segment
+/// under that number, because its output would then overwrite the header.
 #[test]
 fn a_client_in_c_with_closed_descriptors_leaves_the_header_alone() {
     let _watched = watched();
@@ -470,7 +473,7 @@ fn a_client_in_c_with_closed_descriptors_leaves_the_header_alone() {
         command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().code()
     };
     for closes in ["2>&-", "1>&-", "<&- 1>&-", "<&- 2>&-", "1>&- 2>&-", "<&- 1>&- 2>&-"] {
-        // The client refuses a pool while it has the segment open.
+        // The client finds out that it must refuse a pool when it has already opened the segment.
         let pool = Name::new();
         builder(&pool, 0).pool_reader("one", 2).build().unwrap();
         let head = || std::fs::read(pool.path()).unwrap()[..4096].to_vec();

@@ -1,5 +1,6 @@
-//! Processes that publish and handle blocks and messages, killed between two machine instructions
-//! of each call. Survivors and newcomers then finish the stream, and the oracle checks all of it.
+//! Processes that publish or handle blocks and messages are killed between any two machine
+//! instructions of each call. Survivors and newcomers then finish the stream, and the oracle checks
+//! all of it.
 //!
 //! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))] // breakpoints and registers
@@ -24,7 +25,8 @@ fn plays_a_role() {
     play(&[("instructions", role_instructions)]);
 }
 
-/// Lives of the producers. Stages must see the ids of one life in their order.
+/// The lives of producers: each producer has its own. A stage must see the ids of one life in
+/// order.
 const VICTIM: u64 = 1;
 const SURVIVOR: u64 = 2;
 const NEWCOMER: u64 = 3;
@@ -36,7 +38,7 @@ const CHANGED: Shape = Shape { writes: true, ..BLOCKS };
 const PASSED: Shape = Shape { passes: true, ..CHANGED };
 const MESSAGES: Shape = Shape { messages: true, capacity: 16, ..BLOCKS };
 
-/// Lengths of messages of 12 cells, and of one of five cells.
+/// Lengths of messages that take 12 cells together, and the length of a message of five cells.
 const LENS: [usize; 5] = [10, 150, 300, 60, 0];
 const LONG: usize = 300;
 
@@ -46,8 +48,8 @@ struct Call {
     shape: Shape,
     /// Number of the stage that the victim runs, or `None` if the victim is a producer.
     stage: Option<usize>,
-    /// Code that the victim runs. It marks the points before the survivors act, before the call,
-    /// and after it.
+    /// Code that the victim runs. It has three marks: before the survivors act, before the call,
+    /// and after the call.
     victim: fn(&World, &Ledger),
     /// The states that kills in the call leave, in alphabetical order: first with a single
     /// producer, then with several.
@@ -64,7 +66,8 @@ fn producer(world: &World, ledger: &Ledger, lens: &[usize]) -> Tx {
     tx
 }
 
-/// Makes a victim publish an item of `LONG` bytes behind items of `lens`.
+/// Makes a victim first publish items of the lengths `lens`, and then, between its marks, one of
+/// `LONG` bytes.
 fn puts(world: &World, ledger: &Ledger, lens: &[usize]) {
     let mut tx = producer(world, ledger, lens);
     let ids = ledger.enter(VICTIM, &[LONG]);
@@ -154,7 +157,8 @@ fn victim_batches<const STAGE: usize>(world: &World, ledger: &Ledger) {
 /// may have been made before the publication.
 const WHOLE: [&[&str]; 2] =
     [&["not published", "published"], &["not published", "published", "skipped"]];
-/// States in which padding, or a given-up claim across the ring's end, may also be published alone.
+/// States after a kill in a call that crosses the ring's end. Then even a single producer may have
+/// published only the padding, or only the given-up claim.
 const PADDED: [&[&str]; 2] = [WHOLE[1], WHOLE[1]];
 const FRONTS: [&[&str]; 2] =
     [&["not published", "part", "published"], &["not published", "part", "published", "skipped"]];
@@ -237,7 +241,7 @@ impl Call {
         Shape { several, ..self.shape }
     }
 
-    /// Makes a ring and the survivors, and puts it into the state in which the victim begins.
+    /// Makes a ring and the survivors, and puts the ring into the state in which the victim begins.
     fn before(&self, several: bool, ledger: &Ledger) -> (World, Hands) {
         ledger.clear();
         let world = World::new(self.shape(several));
@@ -327,9 +331,9 @@ impl Call {
         found
     }
 
-    /// Finishes a stream whose victim is killed at once. So everything that this process does only
-    /// the first time, such as resolving symbols, is done before it forks the children that are
-    /// compared.
+    /// Finishes a stream whose victim is killed at once. This process thereby does everything that
+    /// it does only the first time, such as resolving symbols, before it forks the children that
+    /// are compared.
     fn warm_up(&self, several: bool, ledger: &Ledger) -> Option<()> {
         let (world, mut hands) = self.before(several, ledger);
         self.victim(&world, &mut hands, ledger)?.kill();
@@ -362,9 +366,9 @@ impl Call {
     }
 }
 
-/// Number of instructions, spread over a call, before which a victim is killed, unless all are
-/// asked for. Victims are also killed behind each change of the segment, and around each system
-/// call.
+/// The number of instructions, spread over each call, before which a victim is killed, unless all
+/// are asked for. In addition, victims are killed behind each change of the segment, and around
+/// each system call.
 const PLACES: usize = 60;
 
 fn role_instructions() {

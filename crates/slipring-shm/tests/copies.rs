@@ -1,5 +1,6 @@
-//! Processes that copy events, beside a process that lends events, one that is killed, one that
-//! shortens the file, and one that stores any bytes anywhere in the file.
+//! Tests of processes that copy events while other processes use the same segment: one that lends
+//! events, one that is killed, one that shortens the file, and one that stores any bytes anywhere
+//! in the file.
 //!
 //! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -47,7 +48,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_micros(200)
 }
 
-/// Publishes events as a process that attached with `attach`, whose handles lend.
+/// Publishes events. This process attaches with `attach`, so its handles lend.
 fn role_lender() {
     let lent = attach(&Test::open(value("name")).unwrap());
     let mut tx = lent.producer().unwrap();
@@ -56,7 +57,7 @@ fn role_lender() {
     }
 }
 
-/// A process that copies reads the events of a process that lends, whole and in order.
+/// A copying process reads the events of a lending process, whole and in order.
 #[test]
 fn copies_read_what_another_process_lends() {
     let _watched = watched();
@@ -132,8 +133,8 @@ fn role_shortened() {
     say("published");
 }
 
-/// The documented exception: if the file is shortened, SIGBUS ends a process that uses it. A memfd
-/// cannot be shortened.
+/// This is the documented exception: if the file is shortened, SIGBUS ends a process that uses it.
+/// A memfd cannot be shortened.
 #[test]
 fn a_shortened_file_ends_the_process_by_sigbus() {
     let _watched = watched();
@@ -180,7 +181,7 @@ fn role_scribbler() {
     // SAFETY: the file is mapped until the process ends.
     let word = |at: usize| unsafe { AtomicU64::from_ptr(first.add(at).as_ptr()) };
     let begin: Vec<u64> = (0..words).map(|at| word(at).load(Relaxed)).collect();
-    // Words that are not zero at first are in use, so most stores go near these.
+    // Words that are not zero at first are in use, so most stores go to places near them.
     let used: Vec<usize> = (0..words).filter(|&at| begin[at] != 0).collect();
     let mut random = fastrand::Rng::with_seed(value("seed").parse().unwrap());
     // Handles use no word of the head after they have attached.
@@ -206,8 +207,8 @@ fn role_scribbler() {
             Relaxed,
         );
         if round % 512 == 0 {
-            // Restores the words behind the head to their first values, so that handles get
-            // further.
+            // Restores the words behind the head to their first values. Otherwise the handles'
+            // calls would soon fail at once.
             (head..words).for_each(|at| word(at).store(begin[at], Relaxed));
         }
         if random.u8(..64) == 0 {
@@ -303,7 +304,7 @@ fn role_copier() {
     drop(copies);
 }
 
-/// The calls that the handles of all stages have.
+/// The calls that every stage's handle has.
 trait WorksOn {
     fn work(&mut self);
 }
@@ -323,9 +324,9 @@ works!(
     Writing slipring::SeatedShard, Reading slipring::Joined
 );
 
-/// While another process stores any bytes in the file, head and participants included, the calls of
-/// a process that copies fail or give wrong events. The process then ends as it would have without
-/// these stores.
+/// While another process stores any bytes anywhere in the file, the worst that calls of a copying
+/// process do is fail or return wrong events. The process then ends as it would have without these
+/// stores.
 #[test]
 fn a_process_that_copies_survives_any_bytes() {
     let _watched = watched();

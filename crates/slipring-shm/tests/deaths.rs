@@ -179,8 +179,8 @@ fn every_wait_strategy_passes_messages_between_processes() {
         let graph = Graph::new(OnDeath::Wait, 20);
         let mut roles = STAGES.map(|stage| graph.start_with("read", stage, &strategy));
         let mut tx = graph.start_with("publish", "", &strategy);
-        // Each turn publishes more events than the ring has room for, so that the producer waits as
-        // well. A pause follows.
+        // In each turn, the producer publishes more events than the ring has room for, so that it
+        // has to wait as well. A pause follows.
         for turn in 0..3u64 {
             tx.tell("30");
             assert_eq!(tx.hear(), format!("at {}", turn * 30 + 29), "{strategy}");
@@ -192,7 +192,7 @@ fn every_wait_strategy_passes_messages_between_processes() {
     }
 }
 
-/// The notice is a second, so the close wakes the sleepers, and not their own timeout.
+/// The notice is a second, so it is the close that wakes the sleepers, and not their own timeout.
 #[test]
 fn a_close_wakes_the_sleepers_of_other_processes() {
     let _watched = watched();
@@ -346,8 +346,8 @@ fn the_death_of_a_single_producer_closes_as_declared() {
     assert_problem!(join(&segment).producer(), Problem::Over);
 }
 
-/// A producer that asks for a place finds that its predecessor has died, and that the death has
-/// closed the ring.
+/// A producer that asks for a place finds its predecessor dead, and is refused, because that death
+/// closes the ring.
 #[test]
 fn a_successor_is_refused_where_a_death_closes() {
     let _watched = watched();
@@ -401,7 +401,7 @@ fn the_death_of_the_last_producer_closes_as_declared() {
     assert_problem!(me.shared_producer(), Problem::Over);
 }
 
-/// Only for producers can a death be declared to close the ring.
+/// Only a producer's death can be declared to close the ring.
 #[test]
 fn the_death_of_a_stage_cannot_close() {
     let _watched = watched();
@@ -457,8 +457,8 @@ fn role_fork() {
     assert_eq!(first.as_ref().unwrap().next_seq(), 2);
 }
 
-/// As one of several producers, forks a child that drops its copy of a claim. The parent still has
-/// the claim.
+/// This process, one of several producers, forks a child, which drops its copy of a claim. The
+/// parent still has the claim.
 fn drop_inherited_claim() {
     let segment = slipring_shm::Segment::<u64>::create_memfd("claims").capacity(8).producers(2);
     let segment = segment.reader("reader").build().unwrap();
@@ -485,8 +485,8 @@ fn a_forked_child_can_drop_inherited_handles() {
     assert_eq!(later.for_each(|_, _| ()).unwrap(), 2);
 }
 
-/// While another process recovers a dead process, or looks for a place for itself, no call reports
-/// the dead process as alive at its place.
+/// Another process recovers a dead one, or looks for a place for itself. Meanwhile, no call reports
+/// that the dead process is alive and has its place.
 #[test]
 fn a_dead_owner_is_never_said_to_have_its_place() {
     let _watched = watched();

@@ -1,5 +1,5 @@
-//! Processes that have no file descriptor left: an attached process still learns of deaths and
-//! recovers the dead, and a process that tries to attach gets the reason why it cannot.
+//! Tests of processes that have no file descriptor left. An attached process still learns of deaths
+//! and recovers the dead. A process that tries to attach gets an error with the reason.
 //!
 //! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -29,9 +29,10 @@ fn attach(segment: &Segment<u64>) -> Attached<u64> {
     unsafe { segment.attach().unwrap() }
 }
 
-/// Leaves this process `left` descriptors. Those in use stay open.
+/// Lets this process open only `left` more descriptors. Those in use stay open.
 fn leave(left: u64) {
-    // The new file gets the lowest free number. No other thread of this process opens a file.
+    // A new file always gets the lowest free number, and no other thread of this process opens a
+    // file.
     let free = File::open("/dev/null").unwrap().as_raw_fd() as u64;
     let limit = Rlimit { current: Some(free + left), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).unwrap();
@@ -71,7 +72,7 @@ fn role_die() {
     }
 }
 
-/// Takes a place, uses up its descriptors, and reports what a waiting call returns.
+/// Takes a place, uses up this process's descriptors, and reports what a waiting call returns.
 fn role_starve() {
     let me = attach(&Segment::open(value("NAME")).unwrap());
     let starve = || {
@@ -202,8 +203,8 @@ fn role_attach() {
     }
 }
 
-/// Attaching needs some descriptors for a moment, and keeps fewer. If there are too few, it fails
-/// with the reason. In the second round, all places belong to dead processes at first.
+/// Attaching needs more descriptors for a moment than it keeps. If there are too few, it fails with
+/// the reason. In the second round, dead processes have all places at first.
 #[test]
 fn attaching_without_descriptors_is_refused_with_the_reason() {
     let _watched = watched();

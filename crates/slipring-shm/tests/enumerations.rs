@@ -1,6 +1,6 @@
-//! Each client in another language meets each value of each enumeration that SEGMENT.md has, and
-//! the first value behind the last one. The client does what the page says, or refuses the segment
-//! and names field and value.
+//! Runs the clients in other languages with each value of each enumeration in SEGMENT.md (the
+//! page), and with the first value behind the last one. The client does what the page says, or
+//! refuses the segment with an error that names field and value.
 //!
 //! A test that needs Python or a C compiler, and finds none, prints that it did not run.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -24,13 +24,14 @@ const PAGE: &str = include_str!("../SEGMENT.md");
 /// A field of the head that has one of a few values.
 #[derive(Debug, PartialEq)]
 struct Enumeration {
-    /// Offset of the field in the file. If it is a field of stages, it is that of the first stage.
+    /// Offset of the field in the file. For a field of stages, it is the offset in the first
+    /// stage's record.
     at: usize,
     most: u64,
 }
 
-/// Returns the enumerations of the header and of the stage table: the fields whose valid values are
-/// `0 to N` or `0 or 1`, with an N of one digit.
+/// Returns the enumerations of the header and of the stage table. These are the fields whose valid
+/// values the page gives as `0 or 1`, or as `0 to N` with an N of one digit.
 fn enumerations() -> BTreeMap<String, Enumeration> {
     let mut found = BTreeMap::new();
     for (table, begin) in [("head.rs Header -->", 0), ("head.rs StageRecord -->", 4096)] {
@@ -141,8 +142,8 @@ fn change_head(name: &Name, at: usize, to: &[u8]) {
     file.write_all_at(head.bytes(), 0).unwrap();
 }
 
-/// A segment that was made without `/proc` does not state its boot, and counts as a segment of this
-/// boot. Clients ignore bytes without a meaning.
+/// A segment that was made without `/proc` does not state its boot, so clients take it for a
+/// segment of this boot. They also ignore bytes that have no meaning.
 #[test]
 fn an_unknown_boot_is_not_another_one() {
     let _watched = watched();
@@ -173,8 +174,8 @@ fn an_unknown_boot_is_not_another_one() {
     }
 }
 
-/// The clients react to each bit of the status as the page says, and to one that is not on the
-/// page.
+/// The clients react to each bit of the status as the page says, even to a bit that the page does
+/// not define.
 #[test]
 fn each_bit_of_the_status() {
     let _watched = watched();
@@ -249,7 +250,8 @@ fn each_kind() {
             }
             1 => {
                 messages(&name, 0);
-                // At this position, each slot has a stamp, even inside a message.
+                // Near this position, stamps are refreshed: each slot gets a stamp, even inside a
+                // message.
                 messages(&Name::new(), u64::MAX - 70);
             }
             2 => {
@@ -298,8 +300,8 @@ fn messages(name: &Name, first: u64) {
     client.agrees(name);
 }
 
-/// The observer in Python prints blocks, with their stamps in an area of their own or in front of
-/// each. The reader in C refuses them.
+/// The observer in Python prints blocks, whether their stamps have their own area or lie in front
+/// of each block. The reader in C refuses them.
 fn blocks(name: &Name, inside: bool) {
     let segment = Segment::<Blocks>::create(&name.0).capacity(8).block(24, 8);
     let segment = segment.type_name("test/blocks", 1).schema("three words");
@@ -341,7 +343,7 @@ fn each_access() {
         }
         if let Some(client) = Client::new() {
             assert_eq!(client.agrees(&name).stages[0].writes, access == 1);
-            // If the stage writes, no event is final, because the stage has not released it.
+            // If the stage writes, no event is final yet, because the stage has not released any.
             let seen = client.events(&name, &[]);
             assert!(seen.len() == 3 && seen.iter().all(|seen| seen.last == (access == 0)));
         }
@@ -383,7 +385,7 @@ fn each_delivery() {
     }
 }
 
-/// Returns the effect of a death that has this number on the page.
+/// Returns the effect of a death to which the page gives this number.
 fn on_death(number: u64) -> OnDeath {
     match number {
         0 => OnDeath::Wait,
@@ -411,8 +413,8 @@ fn hears(client: &mut Running, name: &Name, on_death: OnDeath, place: &str) {
     }
 }
 
-/// A stage's process is killed. First the stage behind it waits for the dead one, and then a
-/// producer does.
+/// A stage's process is killed. The party that waits for it is first the stage behind it, and then
+/// a producer.
 #[test]
 fn each_effect_of_a_stages_death() {
     let _watched = watched();
@@ -462,8 +464,8 @@ fn each_effect_of_a_stages_death() {
     }
 }
 
-/// The last producer's process is killed, in a ring with one producer and in a ring with several.
-/// The first stage waits, or the stage behind it.
+/// The last producer's process is killed, in a ring with one producer and in a ring with several,
+/// while the first stage or the stage behind it waits.
 #[test]
 fn each_effect_of_the_producers_death() {
     let _watched = watched();

@@ -1,4 +1,4 @@
-//! Tests of evictions of real processes that are stopped, hang, die or leave meanwhile.
+//! Tests that evict real processes, which are stopped or hang, or which die or leave meanwhile.
 //!
 //! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -56,7 +56,7 @@ impl Ring {
         role
     }
 
-    /// Starts a process as [`Ring::hold`] does, and stops it.
+    /// Like [`Ring::hold`], but then stops the process.
     fn stopped(&self) -> Role {
         let role = self.hold();
         role.signal(Signal::STOP);
@@ -83,7 +83,7 @@ impl Ring {
     }
 }
 
-/// Gives the producer's place back without a close.
+/// Gives the producer's place back without closing the ring.
 fn leave(tx: slipring_shm::Producer<Numbered>) {
     let leaves = std::thread::spawn(move || {
         let _tx = tx;
@@ -184,8 +184,8 @@ fn all_places_of_the_process_are_freed() {
     ring.assert_goes_on();
 }
 
-/// A worker of a pool that holds events is evicted. The other worker, which belongs to this
-/// process, is not chosen.
+/// A pool's worker that holds events is evicted. It is chosen by its pid, and the other worker is
+/// left alone.
 #[test]
 fn one_of_several_is_chosen_by_its_process() {
     let _watched = watched();
@@ -324,7 +324,7 @@ fn a_member_of_a_tap_is_evicted() {
     let (mut tx, mut reader) = (me.producer().unwrap(), me.reader("one").unwrap());
     for seq in 5..30 {
         reader.poll(8, |_, _| ()).unwrap();
-        // The call does not wait, so it would not recover a dead member.
+        // `try_publish` does not wait, so it would not recover a dead member.
         tx.try_publish(|slot| slot.fill(seq, 1)).unwrap();
     }
     drop(me.subscribe("tap", StartAt::Now).unwrap());
@@ -379,7 +379,7 @@ fn what_cannot_be_evicted_is_told() {
     assert_problem!(evict(&bare.0, PRODUCER), Problem::NoStage { .. });
 }
 
-/// Another process may get the number of a process that is gone.
+/// Another process may get the pid of a process that is gone.
 #[test]
 fn a_process_of_another_start_time_is_not_killed() {
     let _watched = watched();
@@ -453,8 +453,8 @@ fn a_dead_process_is_recovered() {
     ring.assert_goes_on();
 }
 
-/// The process that was found leaves or dies before it is killed. Another process at its place is
-/// never killed.
+/// The process that was found leaves or dies before the kill. If another process has taken its
+/// place, that process is never killed.
 #[test]
 fn a_place_that_changes_hands_costs_no_other_process() {
     let _watched = watched();
@@ -481,7 +481,8 @@ fn a_place_that_changes_hands_costs_no_other_process() {
     assert_problem!(dead.kill(LONG), Problem::Evict(EvictProblem::Changed { .. }));
     assert_eq!(ring.find().unwrap().occupant().pid, next.pid());
 
-    // The process was dead when it was found, and another process has its place and number by now.
+    // The process was already dead when it was found, and another process now has its place and its
+    // participant number.
     let ring = Ring::new();
     ring.hold().kill();
     let found = ring.find().unwrap();
@@ -505,7 +506,8 @@ fn two_evictors_at_once_do_it_once() {
         let heard = evictors.each_mut().map(|evictor| evictor.hear());
         assert!(heard.contains(&format!("evicted {}", role.pid())), "{heard:?}");
         for said in heard {
-            // The call came too late to find the process at its place, or to kill it there.
+            // This evictor came too late: the process had already lost its place when the evictor
+            // looked, or before it could kill.
             let late = said.contains("no process has the place") || said.contains("no process was");
             assert!(late || said.starts_with("evicted"), "{said}");
         }
@@ -514,7 +516,7 @@ fn two_evictors_at_once_do_it_once() {
     }
 }
 
-/// Another evictor recovers the process while this one is stopped right behind the kill.
+/// Another evictor recovers the process while this evictor is stopped, right after its kill.
 #[test]
 fn a_slow_evictor_leaves_the_successor_alone() {
     let _watched = watched();
@@ -557,7 +559,8 @@ fn an_evictor_killed_at_any_step_has_a_successor() {
         until(|| before.contains(&step) || ring.me.liveness(2).unwrap() != Liveness::Alive);
         match ring.find() {
             Ok(found) => _ = found.kill(LONG).unwrap(),
-            // The seat is already free, and perhaps the participant's record as well.
+            // The killed evictor has already freed the seat, and perhaps the participant's record
+            // as well.
             Err(error) => {
                 let free = matches!(error.problem(), Problem::Evict(EvictProblem::Free { .. }));
                 assert!(free && (step == "buried" || ends.contains(&step)), "{step}: {error}");
@@ -573,7 +576,8 @@ fn an_evictor_killed_at_any_step_has_a_successor() {
     }
 }
 
-/// The process is dead, and a third process holds its lock: no timeout counts as a proof of death.
+/// The process is dead, but a third process holds its lock. Since a timeout is no proof of death,
+/// nothing is recovered.
 #[test]
 fn a_lock_that_is_not_free_in_time_is_told() {
     let _watched = watched();
@@ -582,7 +586,7 @@ fn a_lock_that_is_not_free_in_time_is_told() {
         let role = ring.hold();
         let found = ring.find().unwrap();
         let mut keeps = Role::start("keep", &[("NAME", &ring.name.0), ("HOLD", hold)]);
-        // A zombie, which still has its number, is gone as well.
+        // A zombie still has its pid, but counts as gone, too.
         role.signal(Signal::KILL);
         assert_eq!(keeps.hear(), "keeps");
         if hold == "alone" {

@@ -1,5 +1,6 @@
-//! Runs the targets of `cargo fuzz` (the folder `fuzz`) without a fuzzer: on each input of their
-//! corpora, and on a bounded number of inputs that a generator with a fixed seed makes from these.
+//! Runs the targets of `cargo fuzz` (the folder `fuzz`) without a fuzzer. Each target gets all
+//! inputs of its corpus, and a bounded number of inputs that a generator with a fixed seed makes
+//! from them.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -45,7 +46,7 @@ fn mutated(corpus: &[Vec<u8>], random: &mut fastrand::Rng) -> Vec<u8> {
     input
 }
 
-/// Runs a target: `SLIPRING_SOAK=1` asks for fifty times as many inputs.
+/// Runs a target. If `SLIPRING_SOAK=1` is set, it gets fifty times as many inputs.
 fn run(target: &str, body: fn(&[u8]), inputs: usize) {
     let corpus = corpus(target);
     corpus.iter().for_each(|input| body(input));

@@ -1,4 +1,4 @@
-//! Processes that are killed at each named step, and between two machine instructions of each call.
+//! Processes are killed at each named step, and between any two machine instructions of each call.
 //! Survivors and newcomers then finish the stream, and the oracle checks all of it.
 //!
 //! No survivor waits longer than a notice plus the time that the kernel takes to end a process. No
@@ -65,7 +65,7 @@ struct Call {
     survivors: Survivors,
     /// Code that the victim runs. It marks the point before the call, and the point after it.
     victim: Life,
-    /// Act of the survivors when the victim is about to sleep for the first time.
+    /// The survivors' action when the victim is about to sleep for the first time.
     act: Option<fn(&mut Hands, &Journal)>,
 }
 
@@ -131,7 +131,7 @@ fn dead_first(world: &World, journal: &Journal) -> Hands {
     hands
 }
 
-/// Lets the later stage's process die as [`dead_first`] lets the first stage's process die.
+/// Like [`dead_first`], but the later stage's process dies.
 fn dead_later(world: &World, journal: &Journal) -> Hands {
     let hands = all_but(world, journal, 1, 7);
     let dead = fork(|| {
@@ -144,16 +144,15 @@ fn dead_later(world: &World, journal: &Journal) -> Hands {
     hands
 }
 
-/// Takes the places of all stages and of the producer. The victim is a reader of the tap, which has
-/// events to read.
+/// Takes the places of all stages and of the producer. The victim is a reader of the tap, and there
+/// are events for it to read.
 fn before_tap(world: &World, journal: &Journal) -> Hands {
     let mut hands = all_but(world, journal, 2, 7);
     hands.stages[0].as_mut().unwrap().poll(5, journal).unwrap();
     hands
 }
 
-/// Prepares the ring as [`before_tap`] does, with a dead reader of the tap, which holds events
-/// back.
+/// Like [`before_tap`], but a reader of the tap has died, and holds back the later stage.
 fn dead_viewer(world: &World, journal: &Journal) -> Hands {
     let hands = before_tap(world, journal);
     let dead = fork(|| {
@@ -165,7 +164,7 @@ fn dead_viewer(world: &World, journal: &Journal) -> Hands {
     hands
 }
 
-/// Prepares the ring as [`dead_viewer`] does, but without the later stage, which is the victim.
+/// Like [`dead_viewer`], but the victim takes the later stage.
 fn dead_viewer_before(world: &World, journal: &Journal) -> Hands {
     let mut hands = dead_viewer(world, journal);
     hands.stages[1] = None;
@@ -437,9 +436,9 @@ impl Call {
         }
     }
 
-    /// Finishes a stream whose victim is killed at once. So everything that this process does only
-    /// the first time, such as resolving symbols, is done before it forks the children that are
-    /// compared.
+    /// Finishes a stream whose victim is killed at once. This process thereby does everything that
+    /// it does only the first time, such as resolving symbols, before it forks the children that
+    /// are compared.
     fn warm_up(&self, journal: &Journal) -> Option<()> {
         journal.clear();
         let world = World::new(self.shape);
@@ -449,7 +448,7 @@ impl Call {
         Some(())
     }
 
-    /// Runs the call once, instruction by instruction, and checks the stream after its end.
+    /// Runs the call once, instruction by instruction, and then checks the finished stream.
     fn path(&self, journal: &Journal) -> Option<Path> {
         journal.clear();
         let world = World::new(self.shape);
@@ -497,7 +496,8 @@ impl Call {
             let (sleeps, nth) = path.places[acts_at];
             came = victim.run_to(sleeps, nth);
             act(&mut hands, journal);
-            // The victim has passed these earlier instructions, so they no longer count.
+            // `count` is from the path's beginning, and the victim has already reached `address`
+            // this often.
             let before = path.places[..acts_at].iter().filter(|place| place.0 == address).count();
             count -= before;
         }
@@ -511,9 +511,9 @@ impl Call {
     }
 }
 
-/// Number of instructions, spread over a call, before which a victim is killed, unless all are
-/// asked for. Victims are also killed behind each change of the segment, and around each system
-/// call.
+/// The number of instructions, spread over each call, before which a victim is killed, unless all
+/// are asked for. In addition, victims are killed behind each change of the segment, and around
+/// each system call.
 const PLACES: usize = 150;
 
 fn role_instructions() {
@@ -541,8 +541,9 @@ fn role_instructions() {
             path.changes.len(),
             began.elapsed().as_secs_f32()
         ));
-        // A run may differ from the recorded run, because times and memory addresses differ. The
-        // places include instructions of loops whose number of rounds depends on the clock.
+        // A victim may take another path than the recorded one, because times and memory addresses
+        // differ. Some places lie in loops whose number of rounds depends on the clock, so not
+        // every victim reaches its place.
         assert!(
             came * 4 >= places * if all { 1 } else { 3 },
             "{}: most victims took another path",
@@ -622,15 +623,15 @@ fn role_steps() {
     say("done");
 }
 
-/// A process that dies at a named step of attaching, of recovering a dead process whose place it
-/// takes, or of leaving, costs no event.
+/// No event is lost if a process dies at a named step: while it attaches, while it recovers a dead
+/// process whose place it takes, or while it leaves.
 #[test]
 fn a_process_killed_at_any_step_loses_nothing() {
     let _watched = watched();
     test_in_a_role("steps", &[]);
 }
 
-/// Wakes a sleeper after it has announced its sleep, and before it sleeps.
+/// Wakes a waiter that has announced that it is about to sleep, but does not sleep yet.
 fn role_wake() {
     let journal = Journal::new(64);
     let world = World::new(SMALL);
@@ -646,7 +647,8 @@ fn role_wake() {
     say("done");
 }
 
-/// A wake-up raises the epoch, so a sleeper that is still awake does not sleep for a notice.
+/// A wake-up raises the epoch. So a waiter that is about to sleep does not sleep at all, instead of
+/// sleeping for a notice.
 #[test]
 fn a_sleeper_that_is_woken_before_it_sleeps_stays_awake() {
     let _watched = watched();

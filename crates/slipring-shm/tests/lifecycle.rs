@@ -104,7 +104,7 @@ fn a_participant_that_leaves_is_no_dead_one() {
     );
 }
 
-/// Closes every descriptor but the first three, without the knowledge of their owners.
+/// Closes every descriptor but the first three, without telling the values that own them.
 fn role_close_all() {
     let attached = attach(&Test::open(value("NAME")).unwrap());
     // SAFETY: the process only talks to its parent from now on, and is killed.
@@ -236,7 +236,7 @@ fn dropping_inherited_values_in_a_child_does_nothing() {
     assert!(!held(&name.path(), lock::GUARD));
 }
 
-/// Attaches and leaves again and again while three threads fork children that live on.
+/// Attaches and leaves again and again, while three threads fork children that stay alive.
 fn role_fork_while_attaching() {
     let path = std::path::PathBuf::from(format!("/dev/shm/{}.slipring", value("NAME")));
     let segment = Test::open(value("NAME")).unwrap();
@@ -264,7 +264,7 @@ fn role_fork_while_attaching() {
                 forkers.into_iter().flat_map(|forker| forker.join().unwrap()).collect();
             rest.store(true, SeqCst);
             until(|| resting.load(SeqCst));
-            // No process is attached now, so a byte that is still held is held by a child.
+            // No process is attached now. So if a byte is still locked, a child holds it.
             if (0..=8).any(|number| held(&path, number)) {
                 stuck.fetch_add(1, SeqCst);
             }
@@ -390,8 +390,8 @@ fn the_place_of_a_dead_participant_is_taken_once_its_seats_are_free() {
     assert_eq!((seat.owner(), seat.deaths()), (None, 1), "the dead one's seat is free");
 }
 
-/// Attaches to a segment on overlayfs, whose mapping holds another description than the one that is
-/// locked.
+/// Attaches to a segment on overlayfs. There, a mapping keeps another description open than the one
+/// through which the byte is locked.
 fn role_overlay() {
     let folder = std::path::PathBuf::from(value("FOLDER"));
     let mount = |arguments: &[&str]| {
@@ -400,7 +400,7 @@ fn role_overlay() {
     if !mount(&["-t", "tmpfs", "tmpfs", "."]) {
         return say("no tmpfs");
     }
-    // Each command resolves its working directory anew, and so works in the mounted folder.
+    // Each command resolves its working directory again, and so works in the mounted folder.
     for name in ["lower", "upper", "work", "merged"] {
         std::fs::create_dir(folder.join(name)).unwrap();
     }
@@ -496,14 +496,14 @@ fn a_recoverer_that_dies_leaves_no_lock_to_a_child() {
     let mut role = Role::start("claim while forking", &[("NAME", &name.0)]);
     assert_eq!(role.hear(), "forking");
     assert!(me.participation().claim_dead(2).unwrap().is_none());
-    // The pause leaves time for the fork that must not happen. If the fork comes even later, the
-    // test passes all the same.
+    // The pause gives the other thread time for a fork, which must not happen. A wrong fork that
+    // came even later would not be noticed.
     thread::sleep(std::time::Duration::from_millis(50));
     role.kill();
     assert!(me.participation().claim_dead(2).unwrap().is_some(), "a child holds the byte");
 }
 
-/// Forks a child that lives on, and then claims and holds the claim until it is killed.
+/// Forks a child that stays alive. Then makes a claim, and holds it until this process is killed.
 fn role_fork_and_claim() {
     let attached = attach(&Test::open(value("NAME")).unwrap());
     say(fork_sleeper());
@@ -512,8 +512,8 @@ fn role_fork_and_claim() {
     listen();
 }
 
-/// The description by which a participant recovers others is open from attaching on. A child that
-/// was forked meanwhile has no copy of it.
+/// A participant recovers others through a description that is open from attaching on. A child that
+/// was forked in the meantime has no copy of it.
 #[test]
 fn a_recoverer_that_dies_leaves_no_lock_to_an_older_child() {
     let _watched = watched();
@@ -533,7 +533,7 @@ fn a_recoverer_that_dies_leaves_no_lock_to_an_older_child() {
     assert_ne!(state, 'Z', "the child lives");
 }
 
-/// A process has one claim at a time, and can make another once it has ended.
+/// A process has at most one claim at a time. It can make another once the first one has ended.
 #[test]
 fn a_participant_has_one_claim_at_a_time() {
     let _watched = watched();
@@ -581,7 +581,7 @@ fn role_write_the_head() {
     let attached = attach(&Test::open(value("NAME")).unwrap());
     let base = attached.participation().mapping().base();
     say("writing");
-    // SAFETY: not at all; the kernel is expected to end the process.
+    // SAFETY: none is claimed: the store is wrong on purpose, and the kernel must end the process.
     unsafe { base.as_ptr().write_volatile(0) };
     say("written");
 }
@@ -616,7 +616,7 @@ fn role_no_proc() {
     let mut pipe = [0; 2];
     // SAFETY: the kernel writes two descriptors.
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-    // SAFETY: the process has one thread that matters, and the child only attaches and waits.
+    // SAFETY: no other thread of the process matters to the child, which only attaches and waits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let attached = attach(&Test::open_at("/a.slipring").unwrap());
@@ -682,7 +682,7 @@ fn threads_that_make_one_name_make_one_segment_and_get_places_of_their_own() {
     }
 }
 
-/// Attaches in a forked child while the parent is attached as well.
+/// Attaches in a forked child, while the parent is attached, too.
 fn role_attach_in_a_child() {
     let segment = Test::open(value("NAME")).unwrap();
     let attached = attach(&segment);
@@ -692,8 +692,8 @@ fn role_attach_in_a_child() {
     if child == 0 {
         // SAFETY: the call ends the child if it waits for a lock that no process holds.
         unsafe { libc::alarm(20) };
-        // The call runs on another thread than the one that forked, and finds the guard as the fork
-        // left it.
+        // The call runs on another thread than the one that forked, so it depends on how the fork
+        // left the guard.
         let own = thread::scope(|scope| scope.spawn(|| attach(&segment)).join().unwrap());
         let (number, alive) = (own.participant(), own.liveness(1).unwrap());
         let right = number == 2 && alive == Liveness::Alive;

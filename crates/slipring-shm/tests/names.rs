@@ -1,6 +1,6 @@
 //! Tests of names that are removed, renamed or replaced by other means than `remove` while
-//! processes are attached. Each waiting process hears of a loss in time, and never of a loss that
-//! did not happen.
+//! processes are attached. Each waiting process learns of a loss in time, and none is ever told of
+//! a loss that did not happen.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -58,7 +58,7 @@ fn deadline(time: Duration) -> Instant {
     Instant::now() + time
 }
 
-/// Waits as two participants, until a warning has come and for some notices more.
+/// Waits as two participants until a warning has come, and then for some notices more.
 fn role_waiter() {
     count_warnings();
     let segment = Segment::<u64>::open(value("NAME")).unwrap();
@@ -83,8 +83,8 @@ fn role_waiter() {
 /// A task, with its handle.
 static TASK: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>> = Mutex::new(None);
 
-/// A task waits. The handler of the warning, which is a user's code, drops the last handle of the
-/// ring. The drop waits until no thread uses the ring.
+/// A task waits, and gets the warning. The handler of the warning is a user's code, and here it
+/// drops the last handle of the ring. That drop waits until no thread uses the ring.
 fn role_task() {
     let hook = |warning: &Warning| {
         let Warning::NameLost(lost) = warning else { panic!("{warning}") };
@@ -108,8 +108,8 @@ fn role_task() {
     say("1 warnings");
 }
 
-/// Starts a role that waits at a segment, and takes the segment's name away by the closure
-/// `remove`. Returns the role's warning.
+/// Starts a role that waits at a segment, and calls `remove`, which takes the segment's name away.
+/// Returns which warning the role got.
 fn warned(role: &str, remove: fn(&Name)) -> String {
     let name = Name::new();
     drop(make(&name));
@@ -186,8 +186,8 @@ fn a_participant_that_requires_the_name_gets_an_error() {
     fs::rename(name.path(), &away).unwrap();
     assert!(attached.has_lost_name().unwrap() && copies.has_lost_name().unwrap());
     lost(sum.next().unwrap_err(), &name);
-    // The next call returns the error again. Events that are published meanwhile are read all the
-    // same.
+    // The next call returns the error again. But events that are published meanwhile are still
+    // read.
     lost(sum.next().unwrap_err(), &name);
     (0..2).for_each(|number| _ = tx.publish(|slot| *slot = number).unwrap());
     lost(tx.publish(|_| ()).unwrap_err(), &name);
@@ -212,18 +212,19 @@ fn a_participant_that_requires_the_name_gets_an_error() {
         };
     };
     lost(refused, &name);
-    // The name leads to the file again.
+    // The name refers to the file again.
     fs::rename(&away, name.path()).unwrap();
     assert!(!attached.has_lost_name().unwrap());
     assert!(matches!(sum.batch_by(1, deadline(NOTICES)), Err(BatchError::TimedOut(_))));
-    // Then the name leads to another file.
+    // Then the name refers to another file.
     fs::remove_file(name.path()).unwrap();
     drop(make(&name));
     let Err(WaitError::NameLost(lost)) = sum.batch(1) else { panic!("no error") };
     assert!(lost.replaced, "{lost}");
 }
 
-/// Attaches by a name in a folder, and then sees another folder at that path, or none.
+/// Attaches to a file in a folder. After that, this process sees another folder at the same path,
+/// or none.
 fn role_elsewhere() {
     count_warnings();
     let folder = PathBuf::from(value("FOLDER"));
@@ -243,7 +244,7 @@ fn role_elsewhere() {
     if let Err(error) = std::os::unix::fs::chroot(folder.join("root")) {
         return say(error);
     }
-    // For this process, the path now leads to nothing.
+    // For this process, there is now no file at this path.
     check(false);
     fs::create_dir_all(&folder).unwrap();
     check(false);
@@ -251,7 +252,7 @@ fn role_elsewhere() {
     check(false);
     say("ready");
     listen();
-    // The file now has no link left, which shows that its name is lost.
+    // The file has no link left, which proves that its name is lost.
     check(true);
     say("done");
 }
@@ -288,8 +289,8 @@ fn a_memfd_has_no_name_to_lose() {
     assert!(!attached.has_lost_name().unwrap());
 }
 
-/// The error and the warning of a lost name have the same message, which says where the name leads
-/// now.
+/// The error and the warning of a lost name have the same message, which says whether the name now
+/// means another file.
 #[test]
 fn the_error_says_what_it_means() {
     let _watched = watched();

@@ -1,5 +1,5 @@
-//! `clients/segment.py`, an observer that knows segments from SEGMENT.md alone, copies the events
-//! of live segments. An event that it calls whole is never torn.
+//! `clients/segment.py`, an observer that is written from SEGMENT.md alone, copies events from
+//! segments in use. An event that it reports as whole must never be torn.
 //!
 //! If there is no Python, each test prints that it did not run.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -142,8 +142,8 @@ enum Call {
     GiveUp,
 }
 
-/// Producers, each of which claims slots at one call, and publishes or gives up the claim at the
-/// next call.
+/// Producers that take orders. The first order makes a producer claim slots, and the next one makes
+/// it publish the claim or give it up.
 struct Producers(Vec<(Sender<Call>, Receiver<bool>)>);
 
 /// Makes the calls of a producer.
@@ -187,7 +187,7 @@ impl Producers {
         Producers((0..count).map(start).collect())
     }
 
-    /// Makes a producer do a call. Returns whether it was done.
+    /// Orders a producer to make a call. Returns whether the producer made it.
     fn call(&self, number: usize, call: Call) -> bool {
         self.0[number].0.send(call).unwrap();
         self.0[number].1.recv().unwrap()
@@ -209,8 +209,9 @@ fn release(reader: &mut Reader<Item>, count: usize) {
     assert_eq!(reader.poll(count, |item, at| check(item, at.seq)).unwrap(), count);
 }
 
-/// A producer fills a slot again while the observer copies it, and several producers publish
-/// between two loads of the observer's proof. The test tries each pair of successive loads.
+/// A producer fills a slot again while the observer copies the slot's event. Then several producers
+/// publish between two loads by which the observer proves its copy. The test tries each pair of
+/// successive loads.
 #[test]
 fn a_torn_event_of_several_producers_is_never_whole() {
     let _watched = watched();
@@ -257,8 +258,8 @@ fn a_torn_event_of_several_producers_is_never_whole() {
     }
 }
 
-/// A producer publishes before each stamp that the observer loads, and several events the first
-/// time, so that each of the observer's walks begins at a slot that is used again.
+/// A producer publishes an event before each stamp that the observer loads, and several events
+/// before the first. So each of the observer's walks begins at a slot that has been used again.
 #[test]
 fn a_torn_event_of_one_producer_is_never_whole() {
     let _watched = watched();
@@ -295,8 +296,9 @@ fn a_torn_event_of_one_producer_is_never_whole() {
     }
 }
 
-/// A stage behind another one stands inside a run, where no walk may begin. The observer loads its
-/// words, and those of the stage before it, with a pause at each point in between.
+/// A stage that follows another one stands in the middle of a run, where no walk may begin. The
+/// test pauses the observer before each of its loads in turn, and lets both stages release events
+/// there.
 #[test]
 fn a_walk_begins_at_a_run() {
     let _watched = watched();
@@ -312,7 +314,7 @@ fn a_walk_begins_at_a_run() {
             let mut claim = tx.claim_n(4).unwrap();
             let first = claim.first_seq();
             claim.iter_mut().zip(first..).for_each(|(item, seq)| item.fill(seq));
-            // A claim that is given up leaves its events in the slots, and its positions are
+            // If the claim is given up, the slots still have its events, but its positions are
             // claimed again.
             if publishes {
                 claim.publish();
@@ -342,7 +344,7 @@ fn a_walk_begins_at_a_run() {
     }
 }
 
-/// A ring whose producers and stages do something at random.
+/// A ring whose producers and stages make random calls.
 struct Chaos {
     producers: Producers,
     /// Whether a producer has an open claim.
@@ -417,7 +419,7 @@ impl Chaos {
     }
 }
 
-/// Between any two steps of the observer, producers and stages do something at random.
+/// Between any two steps of the observer, producers and stages make random calls.
 #[test]
 fn no_torn_event_is_whole_whatever_happens() {
     let _watched = watched();
@@ -434,8 +436,8 @@ fn no_torn_event_is_whole_whatever_happens() {
         }
         let back = chaos.random.u64(5..=8);
         let seq = inspect(&name.0).unwrap().published.wrapping_sub(back);
-        // Most calls happen in the middle of the copy, so that the slot is used again there if at
-        // all. Fewer happen during the proof, which may be slow.
+        // Most calls are made in the middle of the copy, so that the slot is most likely to be used
+        // again there. Fewer are made during the proof, which may be slow.
         let (during, pace) = (chaos.random.usize(1..20), chaos.random.usize(1..4));
         let claims = chaos.random.bool().then_some(CLAIM as u64);
         let seen = stepper.copy(&name, (seq, claims), |step| {
@@ -453,8 +455,8 @@ fn no_torn_event_is_whole_whatever_happens() {
     assert!(!ORDERED || whole > 0);
 }
 
-/// No stage changes an event any more once each shard that writes has passed the event. A producer
-/// uses a slot again once each shard at the end has passed the slot's event.
+/// Once all shards of a writing stage have passed an event, no stage changes the event any more.
+/// Once all shards of a last stage have passed it, a producer may use its slot again.
 #[test]
 fn shards_hold_events_and_slots() {
     let _watched = watched();
@@ -480,7 +482,7 @@ fn shards_hold_events_and_slots() {
                 for seen in seen {
                     let is_released = seen.seq.wrapping_sub(first) < released;
                     assert_eq!(seen.last, is_released, "{} of {released}", seen.seq);
-                    // A reader at the end has released nothing.
+                    // If a reader stands at the end, it has released nothing yet.
                     assert_eq!(seen.whole, ORDERED && !(is_last && is_released));
                 }
             }
@@ -496,7 +498,7 @@ type Publish = Box<dyn FnMut() + Send>;
 /// A stage's handle, which handles all of its events and returns their number.
 type Handle = Box<dyn FnOnce() -> u64 + Send>;
 
-/// Kind of the last stage, whose release ends the use of a slot. An observer's proof rests on it.
+/// Kind of the last stage. Its release frees a slot, so an observer's proof depends on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Last {
     Reader,
@@ -537,8 +539,8 @@ fn handles(attached: &Attached<Item>, last: Last) -> Vec<Handle> {
     found
 }
 
-/// The observer follows a stream whose slots are overwritten all the time. An event that it calls
-/// whole is never torn, and it prints every event or counts it as missed.
+/// The observer follows a stream whose slots are overwritten all the time. An event that it reports
+/// as whole is never torn, and each event is either printed or counted as missed.
 #[test]
 fn a_live_stream_is_followed() {
     let _watched = watched();
@@ -590,7 +592,8 @@ fn a_live_stream_is_followed() {
                 scope.spawn(move || {
                     for count in 0..share {
                         publish();
-                        // The stream pauses, so that the observer is not a lap behind all the time.
+                        // The stream pauses now and then, so that the observer is not always a lap
+                        // behind.
                         if count.is_multiple_of(64) {
                             thread::sleep(Duration::from_micros(50));
                         }

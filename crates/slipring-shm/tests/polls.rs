@@ -1,5 +1,5 @@
-//! Tests of loops of calls that do not wait, while the kernel kills another process. The calls of
-//! all handles, and other deaths, are in `slipring`'s `segment/polls_tests.rs`.
+//! Tests of loops of calls that do not wait, while another process is really killed. `slipring`'s
+//! `segment/polls_tests.rs` tests the calls of all handles, and other deaths.
 //!
 //! No test asserts how long a call takes: the watchdog finds a loop that never learns of a death.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -80,7 +80,7 @@ fn start(name: &Name, role: &str, place: &str) -> Role {
     role
 }
 
-/// A segment of four slots with a tap alone.
+/// A segment of four slots whose only stage is a tap.
 fn tapped(name: &Name) -> Attached<u64> {
     attach(&Segment::create(&name.0).capacity(4).tap("tap", 2).build().unwrap())
 }
@@ -144,8 +144,8 @@ fn calls_that_drop_or_keep_events_tell_of_a_death() {
     }
 }
 
-/// If a loop asks for the number of free slots until there are some, it comes to an end. The test
-/// tries events, copies and blocks.
+/// If a loop asks for the number of free slots until there are some, it ends at last, although the
+/// reader that held the slots is dead. The test tries events, copies and blocks.
 #[test]
 fn a_loop_on_the_free_slots_has_room_again() {
     let _watched = watched();
@@ -197,8 +197,8 @@ fn two_handles_that_are_polled_in_turn_both_hear() {
     });
 }
 
-/// A loop whose pauses are longer than the notice (20 ms) and a tick of the coarse clock hears of a
-/// death at its second call after the death at the latest.
+/// If a loop's pauses are longer than the notice (20 ms) and a tick of the coarse clock together,
+/// it learns of a death at its second call after the death, at the latest.
 #[test]
 fn a_loop_that_pauses_hears_at_once() {
     let _watched = watched();

@@ -1,6 +1,6 @@
-//! Several processes work in one pool, and are killed: at each named step, and between two machine
-//! instructions of each call. The survivors handle each event and know which events a dead worker
-//! may have touched, and the stage behind the pool sees all of them in order.
+//! Several processes work in one pool, and are killed at each named step, and between any two
+//! machine instructions of each call. The survivors handle each event, and learn which events a
+//! dead worker may have touched. The stage behind the pool sees all events in order.
 //!
 //! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))] // breakpoints and registers
@@ -40,7 +40,7 @@ fn join(segment: &Test) -> Attached<Block> {
     unsafe { segment.attach() }.unwrap()
 }
 
-/// Takes a worker's place, once a killed process has lost it.
+/// Takes a worker's place, as soon as no killed process holds it any more.
 fn worker(attached: &Attached<Block>) -> PoolWriter<Block> {
     loop {
         match retry(|| attached.pool_writer(POOL)) {
@@ -51,7 +51,8 @@ fn worker(attached: &Attached<Block>) -> PoolWriter<Block> {
     }
 }
 
-/// Handles an event: counts the handling in the event itself, and then marks the event as complete.
+/// Handles an event: counts in the event itself how often it was handled, and then marks it as
+/// complete.
 fn handle(event: &mut Block, seq: u64, again: &SeqRange) {
     assert_eq!(event.seq, seq);
     let announced = again.contains(seq);
@@ -61,8 +62,8 @@ fn handle(event: &mut Block, seq: u64, again: &SeqRange) {
     event.value[2] = !seq;
 }
 
-/// Handles a batch. Releases its first event alone, and then all others but the last `keep`, which
-/// the handle would be lent again.
+/// Handles a batch. Releases the first event alone, and then all others but the last `keep`. The
+/// handle would be lent those again.
 fn work(worker: &mut PoolWriter<Block>, keep: usize) -> usize {
     match worker.try_batch(usize::MAX) {
         Ok(mut batch) => {
@@ -94,7 +95,7 @@ impl World {
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
     }
 
-    /// Makes a victim's handle, which has handled some chunks, so that the next chunk is longer.
+    /// Makes a victim's handle, and lets it handle some chunks, so that its next chunk is longer.
     fn victim(&self) -> PoolWriter<Block> {
         let mut victim = worker(&join(&self.segment));
         (0..4).for_each(|_| _ = work(&mut victim, 0));
@@ -149,8 +150,8 @@ impl Survivors {
         assert!(next <= self.sent);
     }
 
-    /// Handles all published events. If the survivor `waits`, it recovers the dead worker itself.
-    /// Otherwise a newcomer does, which asks for a place.
+    /// Handles all published events. If `waits` is set, the surviving worker waits, and so recovers
+    /// the dead worker itself. Otherwise a newcomer asks for a place, and recovers it.
     fn finish(mut self, world: &World, waits: bool) {
         let newcomer = join(&world.segment);
         let mut other = None;
@@ -285,8 +286,8 @@ const CALLS: [Call; 6] = [
     Call { name: "take a dead worker's place", before: dead, victim: victim_joins },
 ];
 
-/// Number of instructions of a call before which a victim is killed, besides the instructions
-/// behind a change of the segment.
+/// The number of instructions of each call before which a victim is killed. Instructions that
+/// follow a change of the segment come in addition.
 const PLACES: usize = 60;
 
 impl Call {
@@ -315,8 +316,8 @@ impl Call {
 fn role_instructions() {
     let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
     for call in &CALLS {
-        // The first run does everything that a process does only once, so that its later children
-        // behave alike.
+        // In the first run, this process does everything that a process does only once, so that all
+        // children that it forks later behave alike.
         let Some(path) = call.path().and_then(|_| call.path()) else { return say("refused") };
         let (count, changes) = (path.places.len(), path.changes.len());
         let places = path.kills(if all { count } else { PLACES });
@@ -326,8 +327,9 @@ fn role_instructions() {
         say(format!(
             "{name}: {count} instructions, {changes} states, killed at {came} of {places}"
         ));
-        // The lengths of chunks depend on times, so some victims take another path. The places
-        // include instructions of loops whose number of rounds depends on the clock.
+        // The lengths of chunks depend on times, so some victims take another path. Some places lie
+        // in loops whose number of rounds depends on the clock, so not every victim reaches its
+        // place.
         assert!(came * if all { 4 } else { 2 } >= places, "{name}: most victims took another path");
     }
     say("done");

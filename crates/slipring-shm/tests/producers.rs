@@ -1,4 +1,4 @@
-//! Several processes produce into one ring, and are killed: at each named step, and between two
+//! Several processes produce into one ring, and are killed at each named step, and between any two
 //! machine instructions of each call. The survivors continue, and no published event is lost.
 //!
 //! No test asserts how long a call takes: the watchdog finds a wait that never ends.
@@ -32,8 +32,8 @@ fn plays_a_role() {
 struct World {
     segment: Test,
     me: Attached<Block>,
-    /// Numbers of events that a victim has published for sure, and that it may have published in
-    /// its last call.
+    /// Two numbers: how many events a victim has published for certain, and how many more it may
+    /// have published in its last call.
     journal: Journal,
 }
 
@@ -47,8 +47,8 @@ fn fill(slot: &mut Block, by: u64, count: u64) {
     slot.value = [by, !count, by ^ count];
 }
 
-/// Takes a producer's place, once a killed process has lost it. Returns `None` if the ring is
-/// closed.
+/// Takes a producer's place, as soon as no killed process holds it any more. Returns `None` if the
+/// ring is closed.
 fn producer(attached: &Attached<Block>) -> Option<SharedProducer<Block>> {
     loop {
         match retry(|| attached.shared_producer()) {
@@ -76,7 +76,7 @@ impl World {
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
     }
 
-    /// Makes a victim's handle, which has published two events.
+    /// Makes a victim's handle, and publishes two events with it.
     fn victim(&self) -> SharedProducer<Block> {
         let mut tx = producer(&join(&self.segment)).unwrap();
         (0..2).for_each(|count| self.publish(&mut tx, count));
@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-/// Events that a stage has seen of each producer.
+/// A stage, and how many events of each producer it has seen.
 struct Stage {
     reader: Reader<Block>,
     seen: [u64; 4],
@@ -122,7 +122,7 @@ impl Stage {
 
 /// The survivors of a killed producer.
 struct Survivors {
-    /// The other producer, and the number of its events; `None` if it has left.
+    /// The other producer, and how many events it has published. `None` if it has left.
     tx: Option<SharedProducer<Block>>,
     sent: u64,
     stages: [Stage; 2],
@@ -135,8 +135,8 @@ impl Survivors {
         Survivors { tx: Some(tx), sent: 1, stages: [0, 1].map(|stage| Stage::new(world, stage)) }
     }
 
-    /// Lets both stages handle all events of the producer `by` up to `count`. The stages wait, and
-    /// so give up a dead producer's claim.
+    /// Lets both stages handle the first `count` events of the producer `by`. The stages wait for
+    /// them, and so find a dead producer and give up its claim.
     fn see(&mut self, by: usize, count: u64) {
         for stage in &mut self.stages {
             while stage.seen[by] < count {
@@ -273,8 +273,8 @@ const CALLS: [Call; 7] = [
     Call { name: "take a dead producer's place", before: dead, victim: victim_recovers },
 ];
 
-/// Number of instructions of a call before which a victim is killed, besides the instructions
-/// behind a change of the segment.
+/// The number of instructions of each call before which a victim is killed. Instructions that
+/// follow a change of the segment come in addition.
 const PLACES: usize = 60;
 
 impl Call {
@@ -303,15 +303,16 @@ impl Call {
 fn role_instructions() {
     let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
     for call in &CALLS {
-        // The first run does everything that a process does only once, so that its later children
-        // behave alike.
+        // In the first run, this process does everything that a process does only once, so that all
+        // children that it forks later behave alike.
         let Some(path) = call.path().and_then(|_| call.path()) else { return say("refused") };
         let count = path.places.len();
         let places = path.kills(if all { count } else { PLACES });
         let came = places.iter().filter(|&&place| call.kill_at(path.places[place])).count();
         let (name, places) = (call.name, places.len());
         say(format!("{name}: {count} instructions, killed at {came} of {places}"));
-        // The places include instructions of loops whose number of rounds depends on the clock.
+        // Some places lie in loops whose number of rounds depends on the clock, so not every victim
+        // reaches its place.
         assert!(
             came * 4 >= places * if all { 1 } else { 3 },
             "{name}: most victims took another path"
@@ -351,8 +352,8 @@ fn a_producer_of_several_killed_at_any_step_loses_nothing() {
     test_in_a_role("steps", &[]);
 }
 
-/// Checks that each kind of ring has its own call for producers, and the errors of rings whose
-/// places are taken.
+/// Checks that a ring with one producer and a ring with several have different calls for taking a
+/// place, and that a taken place is refused with the right error.
 #[test]
 fn places_of_producers() {
     let _watched = watched();

@@ -1,9 +1,9 @@
-//! Tests of promises between real processes, which fulfil, break and wait, and are killed at each
-//! step and between two machine instructions of each call.
+//! Tests of promises between real processes. The processes fulfil, break and await promises. They
+//! are killed at each named step, and between any two machine instructions of each call.
 //!
-//! Whichever process is killed, a promise either is fulfilled with a whole value of one owner, or
-//! can be fulfilled by the next owner. A value that no waiter has released goes to the next waiter.
-//! No test asserts how long a call takes: the watchdog finds a wait that never ends.
+//! No matter which process is killed, a promise is either fulfilled with one owner's whole value,
+//! or the next owner can still fulfil it. A value that no waiter has released goes to the next
+//! waiter. No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -90,7 +90,7 @@ fn open() -> Made {
     segment.with_wait(std::env::var("WAIT").map_or(Wait::Blocking, |wait| wait.parse().unwrap()))
 }
 
-/// Owns the promise, and follows each line.
+/// Owns the promise, and does what each line asks.
 fn role_own() {
     let promise = match owner(&open()) {
         Ok(promise) => promise,
@@ -181,7 +181,7 @@ impl Named {
         role
     }
 
-    /// Takes the waiter's place, and returns the value and whether it came again.
+    /// Takes the waiter's place. Returns the value, and whether it was lent before.
     fn take(&self) -> Result<(u64, bool), PromiseError> {
         let mut awaited = waiter(&self.segment).unwrap();
         let value = awaited.wait()?;
@@ -233,7 +233,7 @@ fn a_value_goes_from_one_process_to_another() {
 fn a_value_that_is_there_waits_for_its_waiter() {
     let _watched = watched();
     let mut promise = Named::new();
-    // The creator keeps the segment from being removed until it has attached or is dropped.
+    // No process can remove the segment until its creator has attached or has dropped it.
     promise.segment = Made::open(&promise.name.0).unwrap();
     let mut owns = promise.owner();
     owns.tell("5");
@@ -303,7 +303,8 @@ fn a_waiter_attaches_twice() {
     drop(first);
     let mut second = waiter(&promise.segment).unwrap();
     owner(&promise.segment).unwrap().fulfil(Whole::of(8)).unwrap();
-    // A value that is dropped comes again to the same handle, as often as it is dropped.
+    // A value that is dropped without a release comes again to the same handle, as often as it is
+    // dropped.
     for _ in 0..3 {
         let value = second.wait().unwrap();
         assert_eq!((value.word(), value.is_redelivered()), (8, false));
@@ -354,7 +355,7 @@ fn a_ring_that_is_no_promise_is_refused() {
     assert_problem!(Made::open(Name::new().0.as_str()), Problem::Missing);
 }
 
-/// A promise whose name leads to another ring by the time of attaching is refused.
+/// If the promise's name refers to another ring when a process attaches, the process is refused.
 #[test]
 fn a_promise_that_was_replaced_by_a_ring_is_refused() {
     let _watched = watched();
@@ -369,8 +370,8 @@ fn a_promise_that_was_replaced_by_a_ring_is_refused() {
     assert_problem!(unsafe { opened.awaited() }, Problem::NotPromise { .. });
 }
 
-/// Nothing ever fulfils the promise, and its creator is gone: a waiter waits until its deadline,
-/// and a process that comes later may still fulfil it.
+/// No process owns the promise, and its creator is gone. A waiter waits until its deadline, and a
+/// process that comes later may still fulfil the promise.
 #[test]
 fn a_promise_that_no_process_owns_stays_pending() {
     let _watched = watched();
@@ -411,7 +412,7 @@ fn a_waiter_hears_of_its_owners_death_as_declared() {
         }
         owner(&promise.segment).unwrap().fulfil(Whole::of(7)).unwrap();
         let said = loop {
-            // The waiter may have got the error several times.
+            // The waiter may have got the error from several calls.
             let said = waits.hear();
             if !said.starts_with("dead") {
                 break said;
@@ -421,8 +422,8 @@ fn a_waiter_hears_of_its_owners_death_as_declared() {
     }
 }
 
-/// A waiter that arrives after the death gets the error as well, as often as it asks, from each
-/// call that waits. A value that was published before the death comes in any case.
+/// A waiter that arrives only after the death gets the error, too: from each call that waits, as
+/// often as it asks. A value that was published before the death comes in any case.
 #[test]
 fn a_waiter_that_comes_after_a_death_is_told() {
     let _watched = watched();
@@ -436,7 +437,7 @@ fn a_waiter_that_comes_after_a_death_is_told() {
         let error = awaited.wait_for(Duration::from_secs(60)).unwrap_err();
         assert!(matches!(error, PromiseError::PeerDead(_)), "{error}");
     }
-    // Loops of calls that do not wait hear of the death as well.
+    // Loops of calls that do not wait learn of the death, too.
     until(|| matches!(awaited.try_take(), Err(PromiseError::PeerDead(_))));
     until(|| matches!(awaited.wait_for(Duration::ZERO), Err(PromiseError::PeerDead(_))));
     let now = Instant::now;
@@ -471,7 +472,7 @@ fn a_panic_of_the_owner_leaves_the_promise() {
     }
 }
 
-/// Steps of an owner: first those before the value is published, then those after it.
+/// The steps of an owner: first those before the value is published, then those after that.
 const OWNER: [&[&str]; 2] = [
     &[
         "registered",
@@ -500,7 +501,8 @@ fn an_owner_killed_at_any_step_has_fulfilled_the_promise_or_has_a_successor() {
                 let waits = sleeps.then(|| promise.waiter());
                 let mut owns = promise
                     .start("own", &[("SLIPRING_SHM_TEST_STEP", format!("kill {step}").as_str())]);
-                // The line is sent before the role reads it, and the role may already be dead.
+                // The role may already be dead, because it is killed at some step before it would
+                // read this line.
                 owns.try_tell("5");
                 assert!(!owns.wait().success(), "never came to {step}");
                 match (fulfilled, waits) {
@@ -527,8 +529,8 @@ fn an_owner_killed_at_any_step_has_fulfilled_the_promise_or_has_a_successor() {
     }
 }
 
-/// Steps of a waiter: those before it is lent the value, those until it releases the value, and
-/// those after that.
+/// The steps of a waiter: first those before it is lent the value, then those until it has released
+/// the value, and then the rest.
 const WAITER: [&[&str]; 3] = [
     &["opened", "mapped", "taken", "attached", "taking", "seated", "promise-awaited"],
     &["promise-lent", "promise-releasing"],
@@ -552,7 +554,8 @@ fn a_waiter_killed_at_any_step_has_released_the_value_or_has_a_successor() {
     }
 }
 
-/// The successor of a waiter that left without a release learns of that.
+/// If a waiter leaves without a release, its successor gets the value, and learns that the value
+/// was lent before.
 #[test]
 fn a_waiter_that_leaves_without_a_release_has_a_successor() {
     let _watched = watched();
@@ -565,7 +568,8 @@ fn a_waiter_that_leaves_without_a_release_has_a_successor() {
     promise.assert_over();
 }
 
-/// Both processes are killed at once, in every pair of steps, and others finish.
+/// Owner and waiter are killed at the same time, at every pair of their steps. Two other processes
+/// then finish.
 #[test]
 fn both_processes_may_be_killed() {
     let _watched = watched();
@@ -683,7 +687,7 @@ impl Call {
         found
     }
 
-    /// The states that a kill in the call leaves.
+    /// The two states in which a kill in the call may leave the promise.
     fn states(self) -> [&'static str; 2] {
         match self {
             Call::Fulfil => ["fulfilled", "pending"],
@@ -730,7 +734,8 @@ fn role_instructions() {
         say(format!(
             "{call:?}: {count} instructions, {states} states, killed at {came} of {places}"
         ));
-        // The places include instructions of loops whose number of rounds depends on the clock.
+        // Some places lie in loops whose number of rounds depends on the clock, so not every victim
+        // reaches its place.
         assert!(
             came * 4 >= places * if all { 1 } else { 3 },
             "{call:?}: most victims took another path"

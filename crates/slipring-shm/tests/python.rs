@@ -1,4 +1,4 @@
-//! `clients/segment.py`, which knows segments from SEGMENT.md alone, observes live segments. Its
+//! `clients/segment.py`, which is written from SEGMENT.md alone, observes segments in use. Its
 //! output is compared with this crate's inspection.
 //!
 //! If there is no Python, each test prints that it did not run.
@@ -121,7 +121,8 @@ fn several_producers_and_their_tombstones() {
         assert_eq!(client.agrees(&name).published, at(7));
         let mut journal = attached.reader("journal").unwrap();
         assert_eq!(journal.poll(8, |_, _| ()).unwrap(), 4);
-        // All events are released. The producers' intents show which events may be overwritten.
+        // All events are released, so which events may be overwritten depends only on the
+        // producers' intents.
         assert_seen(&client.events(&name, &[]), [0, 3, 4, 6].map(at).into_iter(), true);
         let claim = one.claim_n(3).unwrap();
         let seen = client.events(&name, &[]);
@@ -253,7 +254,7 @@ fn the_dead_are_told_from_the_living() {
         one.is_some_and(|one| one.liveness == Liveness::Dead)
     };
     assert!(pids.into_iter().all(is_dead) && !is_dead(std::process::id()));
-    // `ls` agrees, and prints a text for people.
+    // `ls` agrees. It prints a text for people.
     let listed = client.json(&["ls"]);
     let listed = listed.into_iter().find(|listed| listed["name"] == *name.0);
     assert_eq!(listed.as_ref(), client.json(&["show", &name.0]).first());
@@ -315,7 +316,8 @@ fn each_damage_of_the_head_is_refused() {
 
 const HEAD: usize = 65_536;
 
-/// Runs the program, and checks that it prints no traceback. Returns its exit code and its message.
+/// Runs the program, and checks that it prints no traceback. Returns the program's exit code and
+/// its message.
 #[track_caller]
 fn said(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
@@ -356,7 +358,7 @@ fn wrong_arguments_are_refused() {
         let (code, said) = said(client.command(&["events", &name.0]).args(arguments));
         assert!(code == Some(1) && said.contains(says), "{arguments:?}: {said}");
     }
-    // Whatever the values are, each line is JSON.
+    // Whatever the values are, each printed line is JSON.
     for format in ["=8sQd232x", "32d", "64f", "256c", "255p?", "32Q"] {
         for line in client.json(&["events", &name.0, "--format", format]).iter().take(3) {
             assert!(line["values"].is_array(), "{line}");
@@ -459,8 +461,8 @@ for path in sys.stdin.read().split():
                 sys.__stdout__.write(f"{path} {verb}: {error!r}\n")
 "#;
 
-/// Whatever bytes a segment has, the program ends with an error at worst, and never with a
-/// traceback.
+/// Whatever bytes a segment has, the worst result is that the program ends with an error. It never
+/// prints a traceback.
 #[test]
 fn damaged_segments_end_without_a_traceback() {
     let _watched = watched();

@@ -1,5 +1,5 @@
-//! Refusals of wrong names and capacities, full file systems, files that are no segments, damaged
-//! heads, and other types of events.
+//! Tests of what is refused: wrong names and capacities, full file systems, files that are not
+//! segments, damaged heads, and segments with another type of events.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -62,8 +62,8 @@ fn names() {
     assert_eq!(slipring_shm::inspect(&name.0).unwrap().name, Some(name.0.clone()));
 }
 
-/// If a call asks for another kind of stage than was declared, the error states the declared kind,
-/// and nothing else.
+/// If a call asks for another kind of stage than was declared, the error names the declared kind,
+/// and no other.
 #[test]
 fn deliveries() {
     let _watched = watched();
@@ -173,7 +173,7 @@ fn role_full() {
     drop(first);
     slipring_shm::remove_at(folder.join("b")).unwrap();
     drop(at("d", 1 << 13).unwrap());
-    // A tmpfs without a limit reports no blocks at all.
+    // A tmpfs without a size limit reports a size of 0 blocks.
     let mount = ["-t", "tmpfs", "-o", "size=0", "tmpfs"];
     assert!(Command::new("mount").args(mount).arg(&folder).status().unwrap().success());
     drop(at("e", 1 << 15).unwrap());
@@ -219,7 +219,7 @@ fn role_little_memory() {
         return say("no files over those of /proc");
     }
     assert!(mount(&["-t", "tmpfs", "tmpfs"], "/dev/shm"));
-    // The role must not read the machine's true memory groups.
+    // The role must see only these memory groups, and not those of the machine.
     let groups = folder.join("groups").into_os_string().into_string().unwrap();
     put("groups/x", "");
     assert!(mount(&["--bind", &groups], "/sys/fs/cgroup"));
@@ -238,7 +238,7 @@ fn role_little_memory() {
     assert_eq!(refused(memfd().capacity(slots).build(), 80 << 20), machine);
     assert_eq!(refused(named().capacity(slots).build(), 80 << 20), machine);
     assert_eq!(fs::read_dir("/dev/shm").unwrap().count(), 0, "nothing is left");
-    // The cells of pools and the ids of shards take memory as well.
+    // The pools' cells and the shards' ids take memory as well.
     let pools = ["a", "b", "c", "d"].iter().fold(memfd(), |made, name| made.pool_reader(*name, 2));
     let shards = pools.shard_reader("e", 2, |block| &block.seq);
     assert_eq!(refused(shards.capacity(1 << 20).build(), (40 + 32 + 4) << 20), machine);
@@ -269,7 +269,7 @@ fn role_little_memory() {
     drop(memfd().capacity(1 << 18).build().unwrap());
     assert_eq!(refused(memfd().capacity(1 << 20).build(), 40 << 20).0, 0);
 
-    // The memory group around the process has less memory left than the machine.
+    // The process's memory group has less memory left than the machine.
     fs::write(folder.join("meminfo"), "MemAvailable: 1048576 kB\n").unwrap();
     drop(memfd().capacity(slots).build().unwrap());
     put("groups/outer/memory.max", "209715200\n");
@@ -298,7 +298,7 @@ fn a_segment_larger_than_the_available_memory_is_refused_before_it_is_made() {
     }
 }
 
-/// Makes a segment whose cells are larger than the memory that the creator may take itself.
+/// Makes a segment whose cells take more memory than the creator may allocate for itself.
 fn role_little_address_space() {
     let text = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = text.split(' ').next().unwrap().parse().unwrap();
@@ -403,7 +403,7 @@ fn files_that_are_no_segments() {
         file.set_len(wrong).unwrap();
         refused(|found| matches!(found, FileProblem::TooShort { .. }));
     }
-    // An empty file of that name can be removed, and then the segment can be made again.
+    // The file is now empty. It can still be removed, and then the segment can be made again.
     assert_problem!(Test::create(&name.0).capacity(4).without_ring().build(), Problem::Exists);
     slipring_shm::remove(&name.0).unwrap();
     drop(name.make());
@@ -429,14 +429,14 @@ fn only_segments_are_removed_by_path() {
 #[test]
 fn other_file_systems() {
     let _watched = watched();
-    // A file of the kernel, which lies on neither tmpfs nor ext4 on any machine.
+    // A file of `/proc` lies on neither tmpfs nor ext4, on any machine.
     assert_problem!(
         Test::open_at("/proc/self/comm"),
         Problem::File(FileProblem::FileSystem { name: "proc", .. })
     );
     let made = Test::create_at("/proc/a.slipring").capacity(4).without_ring().build();
     assert_problem!(made, Problem::System { .. } | Problem::File(_));
-    // Ordinary files are no sealed memfds.
+    // An ordinary file is refused, because it is not a sealed memfd.
     let name = Name::new();
     drop(name.make());
     let file = fs::File::open(name.path()).unwrap();
@@ -450,11 +450,12 @@ fn other_file_systems() {
 /// Opens the segment as another user.
 fn role_other_user() {
     let user = libc::uid_t::from(7_u8);
-    // SAFETY: the call takes no pointers, and only one thread of the role depends on the user.
+    // SAFETY: the call takes no pointers, and no other thread of the role depends on the user.
     if unsafe { libc::setresuid(user, user, user) } != 0 {
         return say("may not become another user");
     }
-    // The file's mode keeps this user out. A user that could open the file would refuse its owner.
+    // The file's mode keeps this user out. If the user could open the file, the call would refuse
+    // it because of its owner.
     assert_problem!(Test::open(value("NAME")), Problem::System { .. });
     say("refused");
 }
@@ -482,7 +483,7 @@ fn files_of_other_users() {
 
 fn role_unmapped_owner() {
     let failed = problem(Test::open(value("NAME")));
-    // If the mode keeps the process out, the call does not get to check the owner.
+    // If the file's mode already keeps the process out, the call never checks the owner.
     let out = matches!(failed.of(), Problem::System { .. });
     assert!(out || matches!(failed.of(), Problem::File(FileProblem::UnmappedOwner)));
     say(if out { "kept out" } else { "unmapped" });
@@ -497,7 +498,8 @@ fn files_of_users_without_a_number_here() {
     if !permits(wrapper) {
         return skip("no user namespaces here");
     }
-    // Mode 0666 lets the other user open the file, so that the owner is checked.
+    // With mode 0666, the other user can open the file, so the call gets as far as checking its
+    // owner.
     fs::set_permissions(name.path(), fs::Permissions::from_mode(0o666)).unwrap();
     if std::os::unix::fs::chown(name.path(), Some(7), None).is_err() {
         return skip("may not give files away");
@@ -507,7 +509,8 @@ fn files_of_users_without_a_number_here() {
     assert!(role.end().success());
 }
 
-/// Copies the head of a segment, changes it, and returns the result of opening it.
+/// A segment, and a copy of its head. Tests change the copy, store it in the file, and open the
+/// segment again.
 struct Damaged {
     name: Name,
     head: Head,
@@ -540,7 +543,7 @@ impl Damaged {
         file.write_all_at(head.bytes(), 0).unwrap();
     }
 
-    /// Opens a segment with a changed header, whose checksum is made right if `seal` is set.
+    /// Opens the segment with a changed header. If `seal` is set, the checksum is computed again.
     fn open(
         &self,
         seal: bool,
@@ -650,8 +653,8 @@ fn stage_tables() {
     refused(1, &|s| (s.delivery, s.key_length) = (2, 0));
 }
 
-/// A stage table whose numbers are possible, but are not those of its graph, is refused before a
-/// ring is made.
+/// Each number in the stage table is possible in itself, but the numbers do not fit the graph. Such
+/// a table is refused before a ring is made.
 #[test]
 fn places_that_are_not_those_of_the_graph() {
     let _watched = watched();
@@ -690,7 +693,8 @@ fn a_stage_that_is_named_twice_is_followed_once() {
     let _watched = watched();
     let graph = Test::create_memfd("twice").capacity(4).reader("one").reader("other");
     let graph = graph.after(["one", "one"]).reader("last").after(["one"]);
-    // Both followers wait at one queue, as the creator and each attached process compute it.
+    // Both stages that follow `one` must wait at the same queue. The creator and each attached
+    // process compute this for themselves.
     let attached = try_attach(&graph.build().unwrap()).unwrap();
     let mut tx = attached.producer().unwrap();
     let readers = ["one", "other", "last"].map(|name| attached.reader(name).unwrap());
@@ -759,7 +763,7 @@ fn any_word_of_a_header_may_be_anything() {
             bytes[word * 4..word * 4 + 4].copy_from_slice(&value.to_ne_bytes());
             let mut head = Head::from_bytes(bytes).unwrap();
             assert!(head.check(length, this_boot).is_err(), "word {word} {value:#x}: not noticed");
-            // If the checksum is made right, a few fields may have other values.
+            // If the checksum is computed again, other values of a few fields are accepted.
             if (layout::SCHEMA_AT as u32..=layout::HEAD as u32)
                 .contains(&head.header().header_length)
             {
@@ -801,8 +805,8 @@ fn heads_of_random_bytes() {
     }
 }
 
-/// Whatever values the changing words have, the result is a refusal, the number of a participant,
-/// or handles whose calls fail.
+/// Whatever values the words behind the head have, nothing panics: the segment can be inspected,
+/// and taking a handle or a handle's calls fail at worst.
 #[test]
 fn words_of_any_value() {
     let _watched = watched();

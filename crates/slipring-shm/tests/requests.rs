@@ -1,6 +1,6 @@
-//! Requests between processes: a request goes through the ring of a segment, and a promise of its
-//! own segment brings the answer. The asker hears of the end of the ring, whatever process ends it,
-//! even before a stage has opened the promise.
+//! Requests between processes: a request goes through a segment's ring, and a promise, which has
+//! its own segment, brings the answer. The asker learns of the ring's end, no matter which process
+//! ends it, and even if no stage has opened the promise yet.
 //!
 //! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -23,7 +23,7 @@ fn plays_a_role() {
     play(&[("stage", role_stage)]);
 }
 
-/// Takes the stage, and follows each line.
+/// Takes the stage, and does what each line asks.
 fn role_stage() {
     let ring = attach(&Segment::open(value("NAME")).unwrap());
     let mut reader = Some(take_stage(&ring));
@@ -144,7 +144,7 @@ fn a_killed_stage_that_fails_the_ring_ends_the_wait() {
     assert_eq!(&**failure.stage(), "answer");
 }
 
-/// The asker gets the error of the death, and waits again. The successor answers.
+/// The asker gets an error because of the death, and waits again. The successor answers.
 #[test]
 fn a_death_is_told_and_a_successor_answers() {
     let _watched = watched();
@@ -161,7 +161,7 @@ fn a_death_is_told_and_a_successor_answers() {
     assert_eq!(result.unwrap(), 7);
 }
 
-/// A loop of calls that do not wait hears of a death that holds the request up, as declared.
+/// If a death holds up the request, a loop of calls that do not wait learns of it, as declared.
 #[test]
 fn an_asker_that_polls_hears_of_a_death() {
     let _watched = watched();
@@ -192,8 +192,8 @@ fn an_asker_that_polls_hears_of_a_death() {
     }
 }
 
-/// If the place waits for a successor, a death does not end the asker's wait, even if the process
-/// was evicted.
+/// If the stage is declared to wait for a successor, its process's death does not end the asker's
+/// wait, even if the process was evicted.
 #[test]
 fn a_dead_or_evicted_stage_is_followed_by_a_successor() {
     let _watched = watched();
@@ -216,7 +216,8 @@ fn a_dead_or_evicted_stage_is_followed_by_a_successor() {
     }
 }
 
-/// The wait ends if the stage passes the request while no process opens the promise.
+/// If the ring is closed and the stage passes the request without opening the promise, the asker's
+/// wait ends.
 #[test]
 fn a_drained_ring_ends_the_wait() {
     let _watched = watched();
@@ -229,7 +230,7 @@ fn a_drained_ring_ends_the_wait() {
         stage.tell("pass");
     });
     assert!(matches!(result, Err(PromiseError::Request(WaitError::Closed))), "{result:?}");
-    // The stage fulfils the promise after all.
+    // The stage still fulfils the promise, and the asker's next wait gets the answer.
     assert_eq!(stage.hear(), "done");
     stage.tell("answer");
     assert_eq!(stage.hear(), "done");

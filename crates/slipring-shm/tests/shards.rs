@@ -1,6 +1,7 @@
-//! Several processes run the shards of one stage, and are killed: at each named step, and between
-//! two machine instructions of each call. The successor of a shard handles its events and knows
-//! which of them the dead process may have touched, and the stage behind sees all of them in order.
+//! Several processes run the shards of one stage, and are killed at each named step, and between
+//! any two machine instructions of each call. A dead shard's successor handles the shard's events,
+//! and learns which of them the dead process may have touched. The stage behind the shards sees all
+//! events in order.
 //!
 //! No test asserts how long a call takes: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))] // breakpoints and registers
@@ -44,7 +45,7 @@ fn join(segment: &Test) -> Attached<Block> {
     unsafe { segment.attach() }.unwrap()
 }
 
-/// Takes the place of a shard, once a killed process has lost it.
+/// Takes a shard's place, as soon as no killed process holds it any more.
 fn shard(attached: &Attached<Block>, number: usize) -> ShardWriter<Block> {
     retry(|| attached.shard_writer(BOOKS, number)).unwrap()
 }
@@ -54,15 +55,15 @@ fn of(seq: u64) -> usize {
     slipring::segment::shard_of_bytes(&(seq / 3).to_ne_bytes(), 2) as usize
 }
 
-/// Handles an event: counts the handling in the event itself.
+/// Handles an event: counts in the event itself how often it was handled.
 fn handle(event: &mut Block, seq: u64, number: usize, announced: bool) {
     assert_eq!((event.seq, of(seq)), (seq, number), "an event of another shard");
     assert!(announced || event.value[0] == 0, "{seq} was touched, and is not announced");
     event.value[usize::from(announced)] += 1;
 }
 
-/// Handles a batch. Releases its first event alone, and then all others but the last `keep`, which
-/// the handle would be lent again.
+/// Handles a batch. Releases the first event alone, and then all others but the last `keep`. The
+/// handle would be lent those again.
 fn work(handle_of: &mut ShardWriter<Block>, number: usize, keep: usize) -> usize {
     let suspects = handle_of.suspects();
     match handle_of.try_batch(usize::MAX) {
@@ -100,7 +101,7 @@ impl World {
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
     }
 
-    /// Makes the victim's handle, which is that of the first shard.
+    /// Makes the victim's handle: it is that of the first shard.
     fn victim(&self) -> ShardWriter<Block> {
         shard(&join(&self.segment), 0)
     }
@@ -191,7 +192,7 @@ fn kill_me() {
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
-/// The process of a shard has died with events that it was lent, and its place is not free.
+/// A shard's process has died while it held lent events, and its place is not free yet.
 fn dead(world: &World) -> Survivors {
     let survivors = Survivors::new(world);
     wait(fork(|| {
@@ -257,8 +258,8 @@ const CALLS: [Call; 6] = [
     Call { name: "go on where a dead shard stopped", before: dead, victim: victim_goes_on },
 ];
 
-/// Number of instructions of a call before which a victim is killed, besides the instructions
-/// behind a change of the segment.
+/// The number of instructions of each call before which a victim is killed. Instructions that
+/// follow a change of the segment come in addition.
 const PLACES: usize = 60;
 
 impl Call {
@@ -287,8 +288,8 @@ impl Call {
 fn role_instructions() {
     let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
     for call in &CALLS {
-        // The first run does everything that a process does only once, so that its later children
-        // behave alike.
+        // In the first run, this process does everything that a process does only once, so that all
+        // children that it forks later behave alike.
         let Some(path) = call.path().and_then(|_| call.path()) else { return say("refused") };
         let (count, changes) = (path.places.len(), path.changes.len());
         let places = path.kills(if all { count } else { PLACES });
@@ -338,7 +339,7 @@ fn role_first_shard() {
     listen();
 }
 
-/// A producer that waits for a dead shard hears which shard it is, while the other shard lives.
+/// A producer that waits for a dead shard learns which shard it is. The other shard is alive.
 #[test]
 fn a_dead_shard_is_told_by_its_number() {
     let _watched = watched();
@@ -364,7 +365,7 @@ fn a_dead_shard_is_told_by_its_number() {
     assert_eq!(tx.publish(|_| ()).unwrap(), 4);
 }
 
-/// Checks the errors of calls for another kind of stage, and refusals of the builder.
+/// Checks the errors of calls that ask for another kind of stage, and what the builder refuses.
 #[test]
 fn places_of_shards() {
     let _watched = watched();

@@ -75,7 +75,7 @@ fn positions_and_places_are_those_of_the_ring() {
         assert_eq!((summary.stages[0].lag, summary.stages[1].lag), (0, 3));
         two.poll(4, |_, _| ()).unwrap();
     }
-    // Publishes a run of several slots, and gives up another.
+    // Publishes one run of several slots, and gives up another run.
     tx.claim_n(2).unwrap().publish();
     drop(tx.claim().unwrap());
     assert_eq!(name.look().published, at(32));
@@ -141,8 +141,8 @@ fn counts_are_those_of_the_report() {
     for reader in &mut readers[..3] {
         assert_eq!(reader.poll(8, |_, _| ()).unwrap(), 3);
     }
-    // Each reader waits for the stage before it, or for the producer. The count of a wait is stored
-    // at the reader's next wait.
+    // Each reader waits for the stage before it, or for the producer. A reader stores the counts of
+    // a wait only at its next wait.
     for reader in &mut readers {
         for _ in 0..5 {
             match reader.batch_by(1, soon()) {
@@ -202,7 +202,7 @@ fn threads_that_sleep_are_counted() {
 }
 
 /// A summary shows the events that each worker has taken. A worker that leaves with events leaves
-/// an orphan, and no free place.
+/// an orphan behind, and not a free place.
 #[test]
 fn chunks_and_orphans_of_a_pool_are_told() {
     for first in [0, u64::MAX - 1, (1 << 47) - 1] {
@@ -268,7 +268,7 @@ fn claims_and_the_end_of_several_producers_are_told() {
     assert_eq!(summary.parties().find_map(|party| summary.awaited(party)), None);
 }
 
-/// Inspection finds all published events, however many lie behind the furthest stage.
+/// Inspection finds all published events, no matter how far the furthest stage lags behind.
 #[test]
 fn a_long_backlog_is_counted_to_its_end() {
     for (capacity, first) in [(1 << 17, 0), (1 << 17, u64::MAX - 77)] {
@@ -316,8 +316,8 @@ fn parties_that_wait_name_the_one_that_holds_them_up() {
         let all = || ["producer", "parse", "viewers", "store", "side"].map(waits);
         assert_eq!(all(), ["", "producer", "", "parse producer", "producer"]);
         (0..4).for_each(|_| _ = tx.publish(|slot| *slot = 1).unwrap());
-        // `store` waits for `parse`, which has released nothing. `side` gates the producer as well,
-        // but is not named, because `store` is as slow and comes first.
+        // `store` waits for `parse`, which has released nothing. `side` gates the producer as well.
+        // It is not named, because `store` is just as slow and comes first.
         assert_eq!(all(), ["store parse", "", "", "parse", ""]);
         parse.poll(4, |_, _| ()).unwrap();
         assert_eq!(all(), ["store", "producer store", "", "", ""]);
@@ -405,7 +405,7 @@ fn whatever_the_words_say_there_is_a_summary() {
     }
 }
 
-/// If a file is shortened or its words change during an inspection, the worst result is an error.
+/// If a segment's file was shortened or removed, inspecting the segment is an error.
 #[test]
 fn a_segment_that_is_shortened_or_removed_is_an_error() {
     let name = Name::new("shortened");
@@ -423,8 +423,8 @@ fn a_segment_that_is_shortened_or_removed_is_an_error() {
     assert!(matches!(error.problem(), Problem::Missing), "{error}");
 }
 
-/// A ring that is never more than half full is never reported as full, however fast it runs,
-/// because the positions that decide this are copied last.
+/// A ring that is never more than half full is never reported as full, no matter how fast it runs.
+/// The reason is that the positions that decide this are copied last.
 #[test]
 fn a_ring_that_is_half_full_is_never_said_to_be_full() {
     for first in [0, u64::MAX - 5_000] {

@@ -1,4 +1,4 @@
-//! The programs in `clients`, which know segments from SEGMENT.md alone.
+//! Starts the programs in `clients`, which are written from SEGMENT.md alone.
 //!
 //! A test that needs Python or a C compiler, and finds none, prints that it did not run.
 
@@ -63,8 +63,8 @@ impl Python {
     }
 }
 
-/// Returns the path of the built `client.c`, which the first test builds. If there is no compiler,
-/// prints that the test is skipped, and returns `None`.
+/// Returns the path of the program built from `client.c`. The first call builds it. If there is no
+/// compiler, the call prints that the test is skipped, and returns `None`.
 pub fn client_in_c() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -73,8 +73,8 @@ pub fn client_in_c() -> Option<&'static Path> {
         if !works.is_ok_and(|status| status.success()) {
             return None;
         }
-        // Another test program may build or run the client at the same time, so it is built under
-        // another name and then renamed.
+        // Another test program may build or run the client at the same time. So this one builds it
+        // under another name, and then renames it.
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client");
         let built = program.with_extension(std::process::id().to_string());
         let mut command = Command::new(compiler);
@@ -93,7 +93,7 @@ pub fn client_in_c() -> Option<&'static Path> {
     built.as_deref()
 }
 
-/// A running client, which the drop kills.
+/// A running client. Dropping the value kills it.
 pub struct Running {
     pub child: Child,
     out: BufReader<ChildStdout>,
@@ -152,7 +152,7 @@ impl Running {
         self.out.read_to_string(rest).unwrap();
     }
 
-    /// Asserts that the client prints no more, and succeeds.
+    /// Asserts that the client prints nothing more, and exits with success.
     pub fn ends(mut self) {
         assert_eq!(self.line(), None);
         let mut said = String::new();

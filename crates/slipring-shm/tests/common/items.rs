@@ -1,11 +1,11 @@
-//! The oracle of a stream of blocks or messages, whatever process was killed.
+//! The oracle that checks a stream of blocks or messages, no matter which process was killed.
 //!
 //! An *item* is a block or a message. Each item has an id, which indexes the ledger. A producer
 //! enters an item into the ledger before it publishes the item, so a kill leaves no unknown item.
 //! - Each published item reaches each stage whole, in order, and once, except for the items that a
 //!   stage's successor announces as redelivered.
-//! - Both stages see the whole of an item that a killed producer was publishing, or no part of it.
-//!   The same holds for all items of one publication together.
+//! - If a producer is killed while it publishes an item, both stages see the whole item, or both
+//!   see no part of it. The same holds for all items of one publication together.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -29,19 +29,19 @@ const HEADER: usize = 8;
 /// States of an item.
 const ENTERED: u64 = 1;
 const PUBLISHED: u64 = 2;
-/// Added to the count of an item that a stage handles as a redelivered item.
+/// A flag that is added to the count of an item that a stage handles as a redelivered one.
 const AGAIN: u64 = 1 << 32;
-/// Added to the count of an item that the first stage has passed over.
+/// A flag that is added to the count of an item that the first stage has passed over.
 const PASSED: u64 = 1 << 48;
 
-/// Words of a ledger before those of the items: the next id, and two words for the test.
+/// Number of words in front of the items' words: the next id, and two words for the test.
 const HEAD_WORDS: usize = 3;
-/// Words of an item: its state, the first id of its publication, the life of its producer, its
-/// length, and a count for each stage.
+/// Number of words of an item: its state, the first id of its publication, the life of its
+/// producer, its length, and a count for each stage.
 const WORDS: usize = 6;
 
-/// Record of what is known of each item. Forked children share the ledger's memory, so the record
-/// outlives a kill.
+/// A record of what is known about each item. Forked children share the ledger's memory, so a kill
+/// does not destroy the record.
 pub struct Ledger {
     words: &'static [AtomicU64],
 }
@@ -68,8 +68,8 @@ impl Ledger {
         ((self.words.len() - HEAD_WORDS) / WORDS) as u64
     }
 
-    /// Returns a word that the test uses for the position at which a victim publishes or reads. All
-    /// ones stand for any position.
+    /// Returns the word in which the test stores the position at which a victim publishes or reads.
+    /// All ones mean any position.
     pub fn next_seq(&self) -> &AtomicU64 {
         &self.words[1]
     }
@@ -87,8 +87,8 @@ impl Ledger {
         self.word(id, 4 + stage).load(SeqCst)
     }
 
-    /// Enters the items of one publication. `life` tells which producer publishes them. Returns
-    /// their ids.
+    /// Enters the items of one publication. `life` identifies the producer that publishes them.
+    /// Returns their ids.
     pub fn enter(&self, life: u64, lens: &[usize]) -> Range<u64> {
         let first = self.words[0].fetch_add(lens.len() as u64, SeqCst);
         for (id, &len) in (first..).zip(lens) {
@@ -123,8 +123,9 @@ impl Ledger {
         message(id, self.len(id))
     }
 
-    /// Asserts that both stages have handled each published item, and that both handled the same of
-    /// the other items. Each item that a stage handled again must have been announced to it.
+    /// Asserts that both stages have handled each published item. Of the items that may be
+    /// unpublished, both must have handled the same ones. Each item that a stage handled again must
+    /// have been announced to it.
     #[track_caller]
     pub fn assert_complete(&self) {
         for id in self.ids() {
@@ -133,7 +134,7 @@ impl Ledger {
                 let count = self.count(stage, id);
                 assert!(count <= 1 || count >= AGAIN, "{name}: {count} times {id}");
                 assert!(count != 0 || state != PUBLISHED, "{name}: {id} is lost");
-                // A producer that was killed while it entered items has published none of them.
+                // If a producer was killed while it entered items, it has published none of them.
                 let expected = state != 0 && self.is_seen(0, first);
                 assert_eq!(self.is_seen(stage, id), expected, "{name}: {id} of {first}");
             }
@@ -189,7 +190,7 @@ pub struct Shape {
     pub several: bool,
     /// Whether the first stage writes.
     pub writes: bool,
-    /// Whether a successor of the stage that writes passes over items that may be half-written.
+    /// Whether a successor of the writing stage passes over items that may be half-written.
     pub passes: bool,
 }
 
@@ -261,8 +262,8 @@ impl World {
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length) }
     }
 
-    /// Takes a producer's place, once a killed process has lost it. Returns `None` if the ring is
-    /// closed.
+    /// Takes a producer's place, as soon as no killed process holds it any more. Returns `None` if
+    /// the ring is closed.
     pub fn producer(&self, by: &Me) -> Option<Tx> {
         let taken = || match (by, self.shape.several) {
             (Me::Blocks(by), false) => by.producer().map(Tx::Block),
@@ -336,7 +337,7 @@ pub enum Tx {
     SharedMessage(SharedProducer<Messages>),
 }
 
-/// Evaluates one expression with a handle of blocks, and another with a handle of messages.
+/// Evaluates the one expression with a handle of blocks, or the other with a handle of messages.
 #[macro_export]
 macro_rules! either {
     ($tx:expr, $handle:ident => $blocks:expr, $messages:expr) => {
@@ -356,7 +357,7 @@ impl Tx {
             tx.publish(id as u32, bytes).unwrap())
     }
 
-    /// Works as [`Tx::put`], if there is room.
+    /// Like [`Tx::put`], but only if there is room.
     pub fn try_put(&mut self, id: u64, bytes: &[u8]) -> Result<u64, ClaimError> {
         either!(self, tx => tx.try_publish(|block| fill(block, id)),
             tx.try_publish(id as u32, bytes).map_err(|error| match error {
@@ -468,7 +469,7 @@ impl View {
     }
 }
 
-/// The handle of a stage, with the checks of what it sees.
+/// A stage's handle, which checks the items that it sees.
 pub struct Stage {
     rx: Rx,
     view: View,
@@ -506,7 +507,8 @@ impl Stage {
         }
     }
 
-    /// Waits until `deadline` for messages or up to `max` blocks, handles all, and releases all.
+    /// Waits until `deadline` for messages, or for up to `max` blocks. Handles and releases all of
+    /// them.
     pub fn batch_by(
         &mut self,
         max: usize,

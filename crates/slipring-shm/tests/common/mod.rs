@@ -1,4 +1,4 @@
-//! Parts that the tests share: events, names whose files are removed with the value, and child
+//! Parts that the tests share: events, names whose files are removed at the end, and child
 //! processes that play roles.
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -40,14 +40,14 @@ impl Event for Block {
 
 pub type Test = Segment<Block>;
 
-/// A name that no other test has. Its segment is removed with the value.
+/// A name that no other test has. When the value is dropped, the segment of that name is removed.
 pub struct Name(pub String);
 
 impl Name {
     pub fn new() -> Name {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // A killed test with the same process number may have left files. So a name whose file
-        // exists is not used: it is dropped, which removes the file.
+        // A killed test with the same pid may have left files. So if a name's file exists, the name
+        // is not used: it is dropped, which removes the file.
         let mut names = std::iter::repeat_with(|| {
             Name(format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed)))
         });
@@ -113,7 +113,8 @@ macro_rules! assert_problem {
     }};
 }
 
-/// Says on stderr, which the harness does not hold back, that a test could not run.
+/// Reports that a test could not run. The report goes to stderr, which the harness does not
+/// capture.
 pub fn skip(why: impl Display) {
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why}");
 }
@@ -125,7 +126,7 @@ pub fn until(mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Returns whether a lock on byte `number` is held, as a new description sees it.
+/// Opens the file again, and returns whether another description holds a lock on byte `number`.
 pub fn held(path: &Path, number: u32) -> bool {
     let file = std::fs::File::open(path).unwrap();
     let file = File::unchecked(file.into()).unwrap();
@@ -143,7 +144,8 @@ pub struct Role {
 const ROLE: &str = "SLIPRING_SHM_TEST_ROLE";
 const STEP: &str = "SLIPRING_SHM_TEST_STEP";
 
-/// Makes this process die at `step`. The caller is a forked child of a role, and has one thread.
+/// Makes this process die when it reaches `step`. The caller is a forked child of a role, and has a
+/// single thread.
 pub fn kill_at(step: &str) {
     // SAFETY: no other thread of the child reads its environment.
     unsafe { std::env::set_var(STEP, format!("kill {step}")) };
@@ -251,7 +253,7 @@ impl Drop for Role {
     }
 }
 
-/// Returns a value that the role was started with.
+/// Returns one of the values that the role was started with.
 pub fn value(key: &str) -> String {
     std::env::var(key).unwrap()
 }
@@ -313,7 +315,7 @@ pub fn permits(wrapper: Wrapper<'_>) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// A folder that is removed with the value.
+/// A folder, which is removed when the value is dropped.
 pub struct Folder(pub PathBuf);
 
 impl Folder {

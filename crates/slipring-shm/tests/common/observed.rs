@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::Name;
 use super::clients::{Python, python, word_of};
 
-/// An event whose words contradict each other if a copy has parts of two events.
+/// An event that shows whether a copy mixes two events: its words then contradict each other.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Item {
@@ -72,7 +72,7 @@ impl Client {
         assert_eq!(shown.len(), 1);
         let mut said = shown[0].clone();
         let fields = said.as_object_mut().unwrap();
-        // Removes the values that the inspection does not have.
+        // The inspection does not have these values.
         assert_eq!(fields.remove("id").unwrap().as_str().unwrap().len(), 32);
         fields.remove("failure").unwrap();
         fields.remove("first").unwrap();
@@ -176,11 +176,12 @@ impl Seen {
     }
 }
 
-/// Whether the processor orders loads and stores, so that a program without fences can prove its
-/// copies.
+/// Whether the processor orders loads and stores, so that a program without fences can prove that
+/// its copies are whole.
 pub const ORDERED: bool = cfg!(target_arch = "x86_64");
 
-/// Asserts that these events were printed, in order, with or without a proof.
+/// Asserts that exactly the events at `seqs` were printed, in order. If `whole` is set, they must
+/// be proven whole, unless the processor rules this out.
 #[track_caller]
 pub fn assert_seen(seen: &[Seen], seqs: impl Iterator<Item = u64>, whole: bool) {
     let expected: Vec<Seen> = seqs
@@ -189,7 +190,7 @@ pub fn assert_seen(seen: &[Seen], seqs: impl Iterator<Item = u64>, whole: bool) 
     assert_eq!(seen, expected);
 }
 
-/// First positions near all wraps: of positions, of bounds, and of a pool's claim word.
+/// First positions near each wrap: of positions, of bounds, and of a pool's claim word.
 pub const FIRSTS: [u64; 5] = [0, u64::MAX - 4, (1 << 63) - 3, (1 << 62) + 1, (1 << 48) - 3];
 
 pub fn builder(name: &Name, first: u64) -> Builder<Item> {

@@ -1,6 +1,6 @@
-//! The oracle of a stream, whatever process was killed: each published event reaches each stage in
-//! order and once, except the events that a successor announces as redelivered, and nothing of an
-//! unfinished publication is seen.
+//! The oracle that checks a stream, no matter which process was killed. Each published event must
+//! reach each stage in order, and only once unless a successor announces it as redelivered. No part
+//! of an unfinished publication may be seen.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -69,18 +69,18 @@ pub fn shared_words(count: usize) -> &'static [AtomicU64] {
     }
 }
 
-/// Record of how often each stage has handled each event, and of the events that producers have
-/// published. Its words lie in memory that forked children share, so they outlive a kill.
+/// A record of how often each stage has handled each event, and of which events producers have
+/// published. Forked children share the memory of its words, so a kill does not destroy them.
 pub struct Journal {
     words: &'static [AtomicU64],
     events: usize,
 }
 
-/// Words of a journal before the counts.
+/// Number of words in a journal before the counts.
 const HEADER: usize = 4;
-/// Added to the count of an event that a stage handles as a redelivered event.
+/// A flag that is added to the count of an event that a stage handles as a redelivered one.
 const AGAIN: u64 = 1 << 32;
-/// Added to the count of an event that a stage passes over.
+/// A flag that is added to the count of an event that a stage passes over.
 const PASSED: u64 = 1 << 48;
 
 impl Journal {
@@ -105,8 +105,7 @@ impl Journal {
         &self.words[0]
     }
 
-    /// Returns the word that holds the number of events in the publication that a producer has
-    /// begun.
+    /// Returns the word that holds how many events a producer has begun to publish.
     pub fn unsure(&self) -> &AtomicU64 {
         &self.words[2]
     }
@@ -260,7 +259,7 @@ pub struct Shape {
     pub capacity: u64,
     /// Whether the first stage writes to events.
     pub writes: bool,
-    /// Whether a successor of a stage that writes passes over events that may be half-written.
+    /// Whether a successor of the writing stage passes over events that may be half-written.
     pub passes: bool,
     pub notice: Duration,
     pub tap: Tapped,
@@ -291,8 +290,8 @@ pub fn join(segment: &Segment<Numbered>) -> Attached<Numbered> {
     unsafe { segment.attach() }.unwrap()
 }
 
-/// Repeats a call while it finds a place taken, because a killed process holds its places until the
-/// kernel has freed its memory.
+/// Repeats a call as long as it finds a place taken, because a killed process holds its places
+/// until the kernel has freed the process's memory.
 pub fn retry<T>(mut take: impl FnMut() -> Result<T, SegmentError>) -> Result<T, SegmentError> {
     loop {
         match take() {
@@ -400,7 +399,7 @@ impl World {
             next += 1;
             event.assert_whole(at.seq);
             let done = if changed { !at.seq } else { 0 };
-            // An event that a successor passed over stays as the dead process left it.
+            // If a successor passed over an event, the event stays as the dead process left it.
             let is_left = changed && self.shape.passes;
             let is_done = (event.once, event.twice) == (done, done);
             assert!(is_done || is_left, "{}: not released, or changed since", at.seq);
@@ -447,8 +446,8 @@ pub struct Hands {
 const SUCCESSOR: u64 = 999;
 
 /// Lets the survivors and newcomers finish a stream, and checks the whole stream. `unsure` is the
-/// number of events in the publication of a killed producer, and `run` the number of events in its
-/// successor's first publication.
+/// number of events that a killed producer was publishing. `run` is the number of events in the
+/// first publication after the kill.
 pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, run: u64) {
     let sure = journal.published().load(SeqCst);
     // The stages see all of an unfinished publication, or nothing of it.
@@ -476,7 +475,8 @@ pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, r
                     Ok(mut slots) => {
                         let first = slots.first_seq();
                         if sent == 0 && successor {
-                            // A successor's first position is known only after its first claim.
+                            // It depends on the kill at which of two positions a successor begins.
+                            // Its first claim shows it.
                             let known = first == sure || first == sure + unsure;
                             assert!(known, "{sure}, {unsure}: {first}");
                             stages.iter_mut().for_each(|stage| {
@@ -490,8 +490,8 @@ pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, r
                         slots_of.for_each(|(slot, seq)| slot.fill(seq, SUCCESSOR));
                         assert_eq!(slots.publish(), first);
                         if count > 1 {
-                            // The stages poll now, before the next event hides events that a dead
-                            // producer may have left.
+                            // The stages poll now, because the next publication would hide events
+                            // that a dead producer may have left in the ring.
                             for stage in &mut stages {
                                 while stage.poll(usize::MAX, journal).unwrap() != 0 {}
                             }

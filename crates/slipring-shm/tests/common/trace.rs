@@ -1,7 +1,8 @@
 //! Child processes that are stopped and killed between two machine instructions.
 //!
-//! A [`Victim`] is a fork of this process, which is its tracer. The fork has the same addresses as
-//! its siblings, so an address that one victim reached names the same instruction in another.
+//! A [`Victim`] is a forked child of this process, which traces it. All victims have the same
+//! addresses, so an address that one victim has reached is that of the same instruction in every
+//! other.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -146,7 +147,7 @@ impl Victim {
         self.resume(libc::PTRACE_CONT)
     }
 
-    /// Lets the victim run on its own.
+    /// Lets the victim continue, without waiting until it stops.
     pub fn let_go(&self) {
         self.request(libc::PTRACE_CONT, 0, 0);
     }
@@ -201,9 +202,9 @@ impl Victim {
         (code as u64 & 0xFFFF == 0x050F).then_some(registers.rax as c_long)
     }
 
-    /// Runs until the instruction at `address` is the next one for the `count`th time. If it is
-    /// next now, this counts as the first time. Returns whether the victim got there before its
-    /// next mark.
+    /// Runs the victim until it is about to execute the instruction at `address` for the `count`th
+    /// time. If it is about to do so now, this is the first time. Returns whether the victim got
+    /// there before its next mark.
     #[cfg(target_arch = "x86_64")]
     pub fn run_to(&self, address: u64, count: usize) -> bool {
         let address_of = address as usize;
@@ -251,12 +252,12 @@ impl Drop for Victim {
 /// The instructions of one run of a call.
 #[derive(Default)]
 pub struct Path {
-    /// Address of each instruction, and how often the path has reached the address so far, this
-    /// time included.
+    /// For each instruction, its address, and how often the path has reached that address so far,
+    /// including this time.
     pub places: Vec<(u64, usize)>,
-    /// Indices of the first instruction, of each instruction behind a change of the shared memory,
-    /// and of the instructions before and behind each system call. A kill at any other instruction
-    /// leaves the same memory as a kill at the last of these instructions before it.
+    /// The indices of the instructions that matter: the first one, each one that follows a change
+    /// of the shared memory, and those before and behind each system call. A kill at any other
+    /// instruction leaves the same memory as a kill at the preceding one of these.
     pub changes: Vec<usize>,
     seen: HashMap<u64, (usize, bool)>,
     /// Index of the instruction before which the survivors act, or `None` if they do not act.
@@ -278,9 +279,9 @@ impl Path {
         path
     }
 
-    /// Runs one instruction of a victim. If it is a system call, `before` gets its number.
-    /// `changed` then returns whether the shared memory has changed since the last call of
-    /// `changed`.
+    /// Runs one instruction of a victim. If it is a system call, `before` is first called with its
+    /// number. After the instruction, `changed` returns whether the shared memory has changed since
+    /// the last check.
     #[cfg(target_arch = "x86_64")]
     pub fn step(
         &mut self,
