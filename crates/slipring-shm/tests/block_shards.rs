@@ -55,7 +55,7 @@ fn of(block: &[u8], key: &Range<usize>, shards: usize) -> usize {
     shard_of_bytes(&block[key.clone()], shards) as usize
 }
 
-/// Returns the first number, from `from` on, of a block that belongs to shard `shard` of two.
+/// Returns the first number from `from` on whose block belongs to shard `shard`, of two shards.
 fn number_of(shard: usize, size: usize, key: &Range<usize>, from: u64) -> u64 {
     (from..).find(|&number| of(&filled(size, number), key, 2) == shard).unwrap()
 }

@@ -32,7 +32,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_millis(200)
 }
 
-/// Returns the byte that a block has at an offset, according to the block's position.
+/// Returns the byte that the block at a position must have at an offset.
 fn byte(seq: u64, offset: usize) -> u8 {
     (seq.wrapping_mul(31) as usize + offset * 7) as u8
 }
@@ -46,8 +46,8 @@ fn check(block: &[u8], seq: u64, size: usize) {
     assert!(block.iter().enumerate().all(|(offset, &it)| it == byte(seq, offset)), "{seq}");
 }
 
-/// Runs of blocks of many sizes come whole and in order over several laps, both side by side and
-/// each behind its stamp.
+/// Runs of blocks of many sizes come whole and in order over several laps, whether the blocks lie
+/// side by side or each lies behind its stamp.
 #[test]
 fn blocks_of_any_size_come_whole_and_in_order() {
     let _watched = watched();
@@ -86,7 +86,7 @@ fn blocks_of_any_size_come_whole_and_in_order() {
     }
 }
 
-/// A handler that panics has released the blocks that it handled before, and no others.
+/// If a handler panics, the blocks that it has already handled are released, and no others.
 #[test]
 fn a_panic_releases_the_handled_blocks() {
     let _watched = watched();
@@ -516,8 +516,8 @@ fn messages_of_several_producers_come_whole() {
     });
 }
 
-/// One of several producers can publish a message of as many cells as the ring has, wherever the
-/// previous claim has ended.
+/// One of several producers can publish a message that takes all cells of the ring, no matter where
+/// the previous claim ended.
 #[test]
 fn a_message_of_several_producers_may_fill_the_ring() {
     let _watched = watched();

@@ -1,5 +1,6 @@
-//! Tests of the boot of a segment, for processes that cannot know their own boot: without a
-//! descriptor to read it by, without `/proc`, and for segments whose makers had no `/proc`.
+//! Tests of the check that a segment is of this boot, when a boot is unknown: because a process has
+//! no descriptor left to read its own boot, because it has no `/proc`, or because the segment's
+//! maker had no `/proc`.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;

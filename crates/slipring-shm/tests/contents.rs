@@ -153,8 +153,8 @@ fn victim_batches<const STAGE: usize>(world: &World, ledger: &Ledger) {
     mark();
 }
 
-/// States after a kill: the publication was made or was not made. With several producers, a claim
-/// may have been made before the publication.
+/// States after a kill: the publication was made or was not made. With several producers, the claim
+/// may also have been made without the publication. Its positions are then skipped.
 const WHOLE: [&[&str]; 2] =
     [&["not published", "published"], &["not published", "published", "skipped"]];
 /// States after a kill in a call that crosses the ring's end. Then even a single producer may have

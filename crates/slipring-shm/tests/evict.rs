@@ -69,7 +69,7 @@ impl Ring {
         Eviction::find(&self.name.0, "one", None)
     }
 
-    /// Takes the place of an evicted process, and reads all events, of which none may be lost.
+    /// Takes the place of an evicted process, reads all events, and checks that none is lost.
     fn assert_goes_on(&self) {
         assert_eq!(
             slipring_shm::inspect(&self.name.0).unwrap().stages[0].seats[0].participant,

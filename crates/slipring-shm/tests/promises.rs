@@ -459,7 +459,8 @@ fn a_waiter_that_comes_after_a_death_is_told() {
     }
 }
 
-/// A panic leaves the promise to a successor, as a kill does, even in the middle of the value.
+/// If the owner panics, even while it writes the value, a successor can fulfil the promise, as
+/// after a kill.
 #[test]
 fn a_panic_of_the_owner_leaves_the_promise() {
     let _watched = watched();

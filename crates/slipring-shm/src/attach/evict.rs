@@ -4,8 +4,8 @@
 //! Invariants
 //! - I1: a signal is sent through a pidfd only. The process behind the pidfd has the pid, the start
 //!   time and the pid namespace of the participant's record. The record and the seat's owner are
-//!   read again after that check, and once more before the signal. So neither a later process of
-//!   the same number is signalled, nor a successor at the place.
+//!   read again after that check, and once more before the signal. So the signal reaches neither a
+//!   later process with the same pid, nor a successor at the place.
 //! - I2: no place is recovered before this process has locked the participant's byte. The kill
 //!   alone proves nothing.
 //! - I3: a participant's record has another generation or state once the participant has left or
@@ -178,8 +178,8 @@ impl Eviction {
     /// ```
     ///
     /// # Errors
-    /// The call fails with [`Problem::NoStage`], with [`Problem::Evict`] and the reason, or with a
-    /// [`Problem`] of the name, the file or the header.
+    /// The call fails with [`Problem::NoStage`], or with [`Problem::Evict`] and the reason. It
+    /// fails with another [`Problem`] if the name, the file or the header is refused.
     pub fn find(
         name: impl AsRef<OsStr>,
         stage: &str,

@@ -8,15 +8,15 @@
 //!   holds a copy of the descriptor.
 //! - I3: the record of participant `number` is written only by the holder of byte `number`.
 //! - I4: no lock is taken through the description `probe`. So a probe through it sees all locks,
-//!   this participant's included. The locks of recoveries belong to a third description, `claims`,
-//!   of which no child keeps a copy. A participant opens all three descriptions when it attaches,
-//!   and no descriptor later. So a process that can open no more descriptors still learns of
+//!   including this participant's own. Recoveries lock through a third description, `claims`, and
+//!   no child keeps a copy of it. A participant opens all three descriptions when it attaches, and
+//!   opens no descriptor later. So even a process that can open no more descriptors learns of
 //!   deaths, and recovers the dead.
 //! - I5: while byte 0 is held shared and the name refers to the file, no process unlinks the name.
 //! - I6: before a process locks the byte of a dead participant, it probes the byte, and notes the
-//!   death on the participant's seats ([`note_death`]). While the byte is locked, the participant
-//!   does not look dead, and a producer that leaves meanwhile must know that no other producer
-//!   stays.
+//!   death on the participant's seats ([`note_death`]). The note is needed because the participant
+//!   does not look dead while the byte is locked. A producer that leaves meanwhile must still learn
+//!   that no other producer stays.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

@@ -3,8 +3,8 @@
 //! Invariants
 //! - I1: a call returns a stage and a seat only after this process took the seat.
 //! - I2: `RingPlaces::over` makes a ring over the participation's segment, with the type of events
-//!   that the segment was checked to hold. The promise of the caller of `RingPlaces::new` holds as
-//!   long as the participation lives.
+//!   that the segment was checked to hold. The promise that `RingPlaces::new` asks of its caller
+//!   holds as long as the participation lives.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -224,7 +224,7 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
         Ok((ring, made))
     }
 
-    /// Returns the last position of a ring that was closed, and neither halted nor failed.
+    /// Returns the ring's last position, if the ring was closed and neither halted nor failed.
     pub(crate) fn last_position(&self) -> Option<u64> {
         self.ring.as_ref().and_then(|(ring, _)| ring.last_position())
     }

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: a [`LockedByte`] holds the byte of a participant alone, on a description that holds no
-//!   other byte, and keeps forks out. So the participant is dead, no other process or thread
-//!   recovers it, and no child keeps the lock if this process dies.
+//!   other byte, and no thread can fork while it lives. So the participant is dead, no other
+//!   process or thread recovers it, and no child keeps the lock if this process dies.
 //! - I2: the byte is unlocked explicitly before the description is closed or used again. So a copy
 //!   of the descriptor, in a child that was made by other means than `fork`, does not keep the byte
 //!   locked.

@@ -110,8 +110,9 @@ impl Drop for FirstWords {
     }
 }
 
-/// Returns the first words of a new segment, which are not all zero. The slots, and the areas with
-/// an item for each slot, begin as zeros and are left out: they may be as large as memory.
+/// Returns the bytes that a new segment has directly behind its head, which are not all zero. The
+/// areas with an item for each slot, and the slots, follow behind these bytes. They begin as zeros
+/// and are left out, because they may be as large as memory.
 pub(crate) fn initial(
     declaration: &Declaration,
     needs: &Needs,

@@ -166,8 +166,8 @@ pub(crate) mod sealed {
 /// most ([`Stretch`](crate::Stretch)). With `Builder::stamps_inside`, each block lies behind its
 /// stamp instead. `Builder::schema` describes the contents of a block.
 ///
-/// The stages of blocks are those of events: readers, writers, pools, taps, and shards, whose key
-/// is a range of the block's bytes (`Builder::shard_reader`).
+/// Blocks have the same kinds of stages as events: readers, writers, pools, taps and shards. The
+/// key of shards is a range of a block's bytes (`Builder::shard_reader`).
 ///
 /// ```
 /// use slipring_shm::{Blocks, Segment};
@@ -198,9 +198,9 @@ pub enum Blocks {}
 
 /// Messages of any length: the contents of a `Segment<Messages>`.
 ///
-/// The ring's slots are cells of 64 bytes, and a message is a run of cells, so the capacity is a
-/// number of cells. A stage of messages reads each message. There are taps, but no pools, shards or
-/// writing stages, because these would divide a message.
+/// The ring's slots are cells of 64 bytes, and a message occupies a run of adjacent cells. So the
+/// capacity is a number of cells. A stage of messages reads each message. There are taps, but no
+/// pools, shards or writing stages, because these would divide a message.
 ///
 /// ```
 /// use slipring_shm::{Messages, NextMessage, Segment};

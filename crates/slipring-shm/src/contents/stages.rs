@@ -89,8 +89,8 @@ pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageReco
     declaration.stages.iter().enumerate().map(record).collect()
 }
 
-/// Reads the declaration back from a checked head, and compares the head with the needs of a ring
-/// with the contents `C`. Returns `None` if the segment has no ring.
+/// Reads the declaration back from a checked head, and checks that the head fits a ring with the
+/// contents `C`. Returns `None` if the segment has no ring.
 pub(crate) fn declaration<C: Contents>(
     checked: &Checked,
 ) -> Result<Option<(Declaration, Needs)>, Problem> {

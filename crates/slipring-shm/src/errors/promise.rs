@@ -47,9 +47,9 @@ pub enum PromiseError {
     #[error(transparent)]
     Ended(WaitError),
     /// The wait ended because of the ring that carried the request
-    /// ([`Awaited::of_request`](crate::Awaited::of_request)). That ring has failed or was halted,
-    /// or it is closed and every stage has passed the request, or a process that holds up the
-    /// request has died.
+    /// ([`Awaited::of_request`](crate::Awaited::of_request)). There are three cases: that ring has
+    /// failed or was halted; it is closed, and every stage has passed the request; or a process
+    /// that holds up the request has died.
     ///
     /// A later call may still succeed: a stage that has opened the promise may fulfil it later, and
     /// another process may take the place of the dead one.

@@ -165,7 +165,7 @@ impl NewFile<'_> {
     }
 }
 
-/// Returns the room that the file's file system has for this user, in bytes, or `None` if the file
+/// Returns how much room the file system has for this user, in bytes. Returns `None` if the file
 /// system has no limit, as for memfds, or does not report one.
 fn room(fd: &OwnedFd) -> Option<u64> {
     let found = fstatvfs(fd).ok().filter(|found| found.f_blocks != 0)?;

@@ -6,9 +6,9 @@
 //! - I2: forked children do not inherit the mapping, and core dumps leave it out. So a child does
 //!   not keep the lock of its parent. In a child, an access is a segmentation fault, and dropping
 //!   the value does nothing, because other memory may lie there.
-//! - I3: other processes write to the mapping at any time. So references into it are to atomics
-//!   only, except to events, for which the caller of a segment's unsafe `attach` has made a
-//!   promise.
+//! - I3: other processes write to the mapping at any time. So references into it refer only to
+//!   atomics. References to events are the exception: the caller of a segment's unsafe `attach` has
+//!   made a promise about them.
 //! - I4: a borrowed record lies within the mapping (I1), at a multiple of its alignment.
 
 use std::os::fd::BorrowedFd;

@@ -112,8 +112,8 @@ impl AttachedName {
     }
 
     /// Checks the name, and returns its loss if waiting calls have to report it. Otherwise the call
-    /// warns of the loss, once for the segment. It checks at most once in each notice, except that
-    /// it checks every time once it has a known loss to report (I2).
+    /// warns of the loss, once for the segment. It checks the name at most once in each notice. But
+    /// if a loss is already known and has to be reported, every call checks (I2).
     pub(crate) fn told(&self, fd: BorrowedFd<'_>) -> Option<NameLost> {
         let (was_lost, required) = (self.is_lost.load(Relaxed), self.is_required.load(Relaxed));
         if was_lost && !required || !was_lost && !self.is_look_due() {

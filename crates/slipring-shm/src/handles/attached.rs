@@ -100,7 +100,7 @@ impl<H: Handles> Attached<H> {
         self.participation().checked().header.first
     }
 
-    /// Returns the last position of a ring that was closed, and neither halted nor failed.
+    /// Returns the ring's last position, if the ring was closed and neither halted nor failed.
     pub(crate) fn last_position(&self) -> Option<u64> {
         self.places.last_position()
     }

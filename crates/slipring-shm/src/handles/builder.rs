@@ -156,8 +156,8 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Adds a pool that reads: each event goes to one of up to `workers` workers, 1 to 64, and at
-    /// most as many as the ring has slots.
+    /// Adds a pool of up to `workers` workers that read: each event goes to one of them. `workers`
+    /// is 1 to 64, and at most the number of slots.
     ///
     /// Workers come and go. Each one is a separate handle, in any process
     /// ([`Attached::pool_reader`](crate::Attached::pool_reader)). The stages behind the pool see

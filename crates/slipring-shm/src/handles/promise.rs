@@ -121,7 +121,7 @@ impl<T: Event> PromiseSegment<T> {
     ///
     /// # Errors
     /// The call fails as [`Segment::open`] does, and with [`Problem::NotPromise`] if the segment
-    /// holds a ring that is no promise.
+    /// holds a ring that is not a promise.
     pub fn open(name: impl AsRef<OsStr>) -> Result<PromiseSegment<T>, SegmentError> {
         PromiseSegment::checked(Segment::open(name)?)
     }
@@ -194,9 +194,9 @@ impl<T: Event> PromiseSegment<T> {
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// The call fails as [`Segment::attach`] does, with [`Problem::Taken`] if a living process owns
-    /// the promise, with [`Problem::Fulfilled`] or [`Problem::Broken`] if the promise is fulfilled
-    /// or broken, and with [`Problem::Over`] if its ring has failed.
+    /// The call fails as [`Segment::attach`] does. It also fails with [`Problem::Taken`] if a
+    /// living process owns the promise, with [`Problem::Fulfilled`] or [`Problem::Broken`] if the
+    /// promise is already fulfilled or broken, and with [`Problem::Over`] if its ring has failed.
     ///
     /// # Cost
     /// The call costs a few system calls more than [`Segment::attach`].

@@ -74,7 +74,8 @@ impl<C: Contents> Segment<C> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// The call fails with a [`Problem`] of the name, the file, the header or the event type.
+    /// The call fails with a [`Problem`] if the name, the file, the header or the event type is
+    /// refused.
     pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<C>, SegmentError> {
         Segment::open_location(Location::named(name)?)
     }
@@ -302,8 +303,8 @@ impl<E: Event> Segment<E> {
     /// end this process: if the file is shortened, an access behind its end raises SIGBUS. A memfd
     /// that this crate makes or opens is sealed against that.
     ///
-    /// A child made by `fork`, which is an unsafe call, must not use the result, because the memory
-    /// is not mapped there.
+    /// After a `fork`, which is an unsafe call, the child must not use the result, because the
+    /// memory is not mapped in the child.
     ///
     /// # Cost
     /// The call costs as much as [`attach`](Segment::attach). Copying an event later costs one load

@@ -119,8 +119,8 @@ fn words(file: &File, area: &Area) -> Result<Vec<Vec<u64>>, Problem> {
     Ok(bytes.chunks_exact(LINE as usize).map(line).collect())
 }
 
-/// Walks over the stamps in the file. `from` is the end of a run. Returns the end of the last run
-/// that follows without a gap.
+/// Walks over the stamps in the file, beginning at `from`, which is the end of a run. Returns the
+/// end of the last run that follows without a gap.
 fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
     let (stamps, capacity) = (checked.areas.stamps, checked.shape.capacity);
     let (mut seq, mut spent, mut most) = (from, 0, 1);

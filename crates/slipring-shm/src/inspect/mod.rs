@@ -72,7 +72,7 @@ pub use summary::{FailureSummary, ParticipantSummary, Party, SeatSummary, StageS
 /// ```
 ///
 /// # Errors
-/// The call fails with a [`Problem`] of the name, the file or the header.
+/// The call fails with a [`Problem`] if the name, the file or the header is refused.
 pub fn inspect(name: impl AsRef<OsStr>) -> Result<Summary, SegmentError> {
     inspect_location(&Location::named(name)?)
 }

@@ -6,7 +6,7 @@
 //!   schema, rounded up to a multiple of 8. The checksum covers these bytes, except for the
 //!   checksum itself and the magic.
 //! - I3: [`Head::check`] trusts no field that it has not checked, and computes with checked
-//!   arithmetic. Whatever the bytes are, it returns.
+//!   arithmetic. So it returns a result for any bytes.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 

@@ -46,7 +46,7 @@ impl<const WORDS: usize> Text<WORDS> {
         }
     }
 
-    /// Loads the text up to its first zero byte. Bytes that are no UTF-8 become replacement
+    /// Loads the text up to its first zero byte. Bytes that are not valid UTF-8 become replacement
     /// characters.
     pub fn load(&self) -> String {
         let bytes: Vec<u8> = self.0.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
@@ -54,8 +54,8 @@ impl<const WORDS: usize> Text<WORDS> {
     }
 }
 
-/// Returns the text up to the first zero byte. Control characters, and bytes that are no UTF-8,
-/// become replacement characters.
+/// Returns the text up to the first zero byte. Control characters, and bytes that are not valid
+/// UTF-8, become replacement characters.
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };

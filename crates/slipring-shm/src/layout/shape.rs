@@ -84,7 +84,7 @@ impl Area {
 /// The areas of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Areas {
-    /// The status, which is one line, and the record of the first failure, which follows.
+    /// The status, which takes one line, and behind it the record of the first failure.
     pub status: Area,
     /// Records of type [`ParticipantRecord`]. Participant *k* has the record with the index *k* -
     /// 1.
