@@ -385,8 +385,8 @@ fn places_of_shards() {
     }
 }
 
-/// Words of the stage table that contradict the size of a block are found when the file is opened,
-/// whatever their value.
+/// When the file is opened, any words in the stage table that contradict the size of a block are
+/// noticed, no matter which values they have.
 #[test]
 fn a_damaged_key_is_refused_at_open() {
     let _watched = watched();

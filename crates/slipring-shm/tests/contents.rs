@@ -56,7 +56,7 @@ struct Call {
     states: [&'static [&'static str]; 2],
 }
 
-/// Takes a producer's place in a victim, and publishes `lens`.
+/// Takes a producer's place in a victim, and publishes items of the lengths `lens`.
 fn producer(world: &World, ledger: &Ledger, lens: &[usize]) -> Tx {
     let mut tx = world.producer(&world.join()).expect("the ring is open");
     let end = tx.put_all(ledger, VICTIM, lens);

@@ -47,7 +47,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Occupant {
     /// Number of the participant.
     pub participant: u32,
-    /// The pid, as the process's own pid namespace numbers it.
+    /// Pid of the process, in its own pid namespace.
     pub pid: u32,
     /// Effective user id of the process.
     pub uid: u32,

@@ -61,7 +61,7 @@ pub enum Liveness {
 }
 
 impl Liveness {
-    /// Combines the result of a probe with the record's words.
+    /// Derives a participant's liveness from the result of a probe and the record's words.
     pub(crate) fn of(held: Option<Held>, state: u64, process: &Process) -> Liveness {
         let attached = ParticipantRecord::unpack(state).1 != ParticipantRecord::FREE;
         match held.map(|held| held.hold) {

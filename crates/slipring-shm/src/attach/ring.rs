@@ -170,7 +170,7 @@ pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
 }
 
 /// Makes the ring of an attached process, whose handles copy events. `made` was read from the head
-/// of the participation's segment, whose type is `E`.
+/// of the participation's segment, whose events have the type `E`.
 pub(crate) fn over_copies<E: Event>(
     participation: &Arc<Participation>,
     made: &DeclaredRing,
@@ -213,7 +213,8 @@ struct Unattached {
     /// The descriptor that the caller of [`settle_unattached`] lends. It is not duplicated, because
     /// that would fail in a process that has no descriptor left.
     fd: RawFd,
-    /// Whether each place had a participant when the recovery began, and its process id.
+    /// For each place, whether it had a participant when the recovery began, and that participant's
+    /// pid.
     places: Vec<(bool, u32)>,
 }
 

@@ -40,8 +40,8 @@ pub trait Event: FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync +
     const VERSION: u32;
 }
 
-/// Returns the range of an event's bytes to which `of` returns a reference, or `None` if the
-/// reference is to no bytes, or to bytes outside of the event.
+/// Returns the range of the event's bytes that the reference returned by `of` covers. Returns
+/// `None` if it covers no bytes, or bytes outside of the event.
 pub(crate) fn part<E: Event, K: ?Sized>(of: impl FnOnce(&E) -> &K) -> Option<Range<usize>> {
     // The zeros lie on the heap, because an event may be larger than the stack.
     let zeros = E::new_box_zeroed().ok()?;

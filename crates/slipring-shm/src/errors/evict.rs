@@ -27,7 +27,7 @@ pub enum EvictProblem {
     Several {
         /// Name of the stage, or `producer` for the producers.
         stage: String,
-        /// Pids of the participants' processes, each as its own pid namespace numbers it.
+        /// Pids of the participants' processes, each in its own pid namespace.
         pids: Vec<u32>,
     },
     /// The chosen process has no place of the stage.
@@ -37,7 +37,7 @@ pub enum EvictProblem {
         stage: String,
         /// Pid of the chosen process.
         pid: u32,
-        /// Pids of the processes that have a place, each as its own pid namespace numbers it.
+        /// Pids of the processes that have a place, each in its own pid namespace.
         pids: Vec<u32>,
     },
     /// The place names a participant that the segment cannot have.
@@ -47,7 +47,7 @@ pub enum EvictProblem {
     Seat {
         /// Name of the stage, or `producer` for the producer.
         stage: String,
-        /// Number that the place names.
+        /// Number of the participant that the place names.
         participant: u32,
     },
     /// The calling process itself has the place.
@@ -60,7 +60,7 @@ pub enum EvictProblem {
         "process {pid} belongs to another pid namespace, where its number means another process than here: run `slipring evict` there, or end the process from its container"
     )]
     OtherNamespace {
-        /// Pid of the process, as its own pid namespace numbers it.
+        /// Pid of the process, in its own pid namespace.
         pid: u32,
     },
     /// Neither the participant's record nor `/proc` identifies the process for certain.

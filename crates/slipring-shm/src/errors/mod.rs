@@ -149,7 +149,7 @@ pub enum Problem {
         /// The name.
         given: String,
     },
-    /// A stage is to follow a stage that was not declared before it.
+    /// A stage was declared to follow another one, which was not declared before it.
     #[error(
         "stage `{stage}` follows `{unknown}`, which is not declared before it: declare `{unknown}` first, and compare the names"
     )]
@@ -251,7 +251,7 @@ pub enum Problem {
     Taken {
         /// Name of the stage, or `producer` for the producer.
         stage: String,
-        /// Pid of the process, as its own pid namespace numbers it (0: unknown).
+        /// Pid of the process, in its own pid namespace (0: unknown).
         pid: u32,
     },
     /// No place is left: living processes have all places of the producers, or of the stage.
@@ -264,7 +264,7 @@ pub enum Problem {
         stage: String,
         /// Number of places.
         places: u32,
-        /// Pids of the processes, each as its own pid namespace numbers it (0: unknown).
+        /// Pids of the processes, each in its own pid namespace (0: unknown).
         pids: Vec<u32>,
     },
     /// The call is for a ring with a single producer and the ring has room for several, or the

@@ -62,10 +62,10 @@ impl<H: Handles> Attached<H> {
     }
 
     /// Makes waiting calls return [`WaitError::NameLost`](slipring::WaitError::NameLost) once the
-    /// segment's name no longer refers to the file. A waiting call finds this within a notice (20
-    /// ms by default). Without this setting, the first waiting call that finds the loss gives a
-    /// warning ([`slipring::on_warning`]), and continues to wait. The setting holds for all handles
-    /// that this value makes or has made.
+    /// segment's name no longer refers to the attached file. A waiting call finds this within a
+    /// notice (20 ms by default). Without this setting, the first waiting call that finds the loss
+    /// gives a warning ([`slipring::on_warning`]), and continues to wait. The setting holds for all
+    /// handles that this value makes or has made.
     ///
     /// ```
     /// use slipring::WaitError;
@@ -169,7 +169,7 @@ impl<H: Handles> Attached<H> {
     /// ```
     ///
     /// # Cost
-    /// The call takes one system call while the name refers to the file.
+    /// The call takes one system call while the name refers to the attached file.
     ///
     /// # Errors
     /// Fails if the system does not report which file the name refers to.

@@ -69,7 +69,7 @@ impl CopiedPositions {
         if stage.delivery == POOL { copied::pool_positions(&words?) } else { None }
     }
 
-    /// Returns the furthest position that is, according to the copies, the end of a run.
+    /// Returns the furthest position at which, according to the copies, a run ends.
     pub(super) fn furthest(&self, checked: &Checked) -> u64 {
         // A tap's lines hold no position of the tap itself. The producer's cursor and the sentinel
         // are always at the end of a run.

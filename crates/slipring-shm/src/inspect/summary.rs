@@ -149,7 +149,7 @@ pub struct SeatSummary {
 pub struct ParticipantSummary {
     /// Number of the place, from 1.
     pub number: u32,
-    /// Pid of the process, as its own pid namespace numbers it.
+    /// Pid of the process, in its own pid namespace.
     pub pid: u32,
     /// Effective user id of the process.
     pub uid: u32,

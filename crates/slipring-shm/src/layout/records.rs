@@ -69,7 +69,7 @@ pub struct ParticipantRecord {
     /// Generation in bits 63 to 32, state in bits 31 to 0: [`ParticipantRecord::FREE`] or
     /// [`ParticipantRecord::ATTACHED`]. The generation counts how often the place was taken.
     pub state: AtomicU64,
-    /// Pid of the process, as its own pid namespace numbers it, for reports and for eviction.
+    /// Pid of the process in its own pid namespace, for reports and for eviction.
     pub pid: AtomicU32,
     /// Effective user id of the process.
     pub uid: AtomicU32,

@@ -17,7 +17,7 @@ pub const SCHEMA_AT: u64 = 12_288;
 pub const STATUS_LINES: u64 = 4;
 /// Size and alignment of a line, in bytes.
 pub const LINE: u64 = 128;
-/// Alignment of the slots, in bytes, and largest alignment of an event.
+/// Alignment of the slots, and the largest alignment that an event may have, in bytes.
 pub const SLOTS_ALIGN: u64 = 4_096;
 /// Largest length of a segment, in bytes. The lock bytes begin at this offset.
 pub const MAX_LENGTH: u64 = 1 << 40;

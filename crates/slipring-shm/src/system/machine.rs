@@ -48,7 +48,7 @@ pub fn now() -> u64 {
 /// A process, as a participant's record names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// Pid, as the process's own pid namespace numbers it.
+    /// Pid of the process, in its own pid namespace.
     pub pid: u32,
     /// Start time, in clock ticks since the boot (0: unknown).
     pub start_time: u64,
