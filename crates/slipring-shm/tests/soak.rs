@@ -46,16 +46,16 @@ fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
     }
     let Some(mut tx) = world.producer(&me) else { return };
     let (sure, unsure) = (journal.published().load(SeqCst), journal.unsure().load(SeqCst));
-    // This claim only finds the next position, and is dropped: the loop below claims again. The
-    // predecessor may have died after its publication.
+    // The predecessor may have died after its publication, so the producer learns the next position
+    // by a claim. It drops this claim, and claims again in the loop below.
     let mut next = tx.claim().unwrap().seq();
     assert!(next == sure || next == sure + unsure, "{sure}, {unsure}: {next}");
     journal.published().store(next, SeqCst);
     while journal.note().load(SeqCst) == 0 {
         let most = world.shape.capacity.min(9);
         let count = random.u64(1..=most);
-        // The producer notes the number before the call, so that a successor knows how many events
-        // it was about to publish.
+        // Before the publication, the producer notes how many events it is about to publish. A
+        // successor reads this number.
         journal.unsure().store(count, SeqCst);
         let mut claim = tx.claim_n(count as usize).unwrap();
         assert_eq!(claim.first_seq(), next);
@@ -120,7 +120,7 @@ fn role_soak() {
         journal.clear();
         let notice = Duration::from_millis(random.u64(1..10));
         let tap = [Tapped::No, Tapped::First, Tapped::Between][random.usize(..3)];
-        // A stage that writes, and a tap beside it, would race.
+        // A writing stage would race with the readers of a tap beside it.
         let writes = tap != Tapped::First && random.bool();
         let (capacity, passes) = (1 << random.u32(1..7), random.bool());
         let shape = Shape { capacity, writes, passes, notice, tap };
@@ -135,7 +135,7 @@ fn role_soak() {
             } else {
                 let victim = random.usize(..PARTIES);
                 if !done[victim] {
-                    // SAFETY: no call has waited yet for the end of this child.
+                    // SAFETY: no earlier call has waited for this child.
                     unsafe { libc::kill(pids[victim], libc::SIGKILL) };
                 }
             }
@@ -174,7 +174,7 @@ fn random_kills_lose_nothing() {
     assert!(role.end().success());
 }
 
-/// Lives as a stage or a producer of a ring of blocks or messages, until the stream ends.
+/// Runs a stage or a producer of a ring of blocks or messages, until the stream ends.
 fn live_in(world: &items::World, ledger: &Ledger, party: usize, wait: Wait, seed: u64) {
     let me = world.join().wait(wait);
     if party < 2 {
@@ -224,7 +224,7 @@ fn role_contents() {
             if Instant::now() > round {
                 ledger.stop().store(1, SeqCst);
             } else if let Some(victim) = pids[random.usize(..parties)] {
-                // SAFETY: no call has waited yet for the end of this child.
+                // SAFETY: no earlier call has waited for this child.
                 unsafe { libc::kill(victim, libc::SIGKILL) };
             }
             for party in 0..parties {

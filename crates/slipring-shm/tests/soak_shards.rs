@@ -29,11 +29,11 @@ fn plays_a_role() {
     play(&[("soak", role_soak)]);
 }
 
-/// Largest number of positions of a round.
+/// Largest number of positions in one round.
 const EVENTS: usize = 100_000;
 /// Longest round.
 const ROUND: Duration = Duration::from_millis(500);
-/// Largest number of events of a publication, which is the smallest capacity.
+/// Largest number of events in one publication: as many as the smallest ring has slots.
 const MOST: usize = 4;
 /// Most shards of the stage.
 const SHARDS: usize = 4;
@@ -121,7 +121,7 @@ impl Journal {
         &self.0[0]
     }
 
-    /// Returns the word with the end of the positions that a shard has handled.
+    /// Returns the word that holds the position behind the last one that a shard has handled.
     fn reached(&self, shard: usize) -> &AtomicU64 {
         &self.0[1 + shard]
     }
@@ -136,7 +136,7 @@ impl Journal {
         &self.0[1 + SHARDS + (1 + usize::from(behind)) * EVENTS + seq as usize]
     }
 
-    /// Counts that an event was handled. Returns whether it was counted before.
+    /// Counts one handling of an event. Returns whether the event was counted before.
     fn handle(&self, behind: bool, seq: u64, announced: bool) -> bool {
         let counted = if announced { AGAIN + 1 } else { 1 };
         let before = self.count(behind, seq).fetch_add(counted, SeqCst);
@@ -145,7 +145,8 @@ impl Journal {
         before != 0
     }
 
-    /// Asserts that both stages have handled each published event, and returns their number.
+    /// Asserts that both stages have handled each published event. Returns the number of published
+    /// events.
     fn assert_complete(&self) -> u64 {
         let mut events = 0;
         for seq in 0..EVENTS as u64 {
@@ -377,7 +378,7 @@ fn role_soak() {
             } else {
                 let victim = random.usize(..parties);
                 if !done[victim] {
-                    // SAFETY: no call has waited yet for the end of this child.
+                    // SAFETY: no earlier call has waited for this child.
                     unsafe { libc::kill(pids[victim], libc::SIGKILL) };
                 }
             }

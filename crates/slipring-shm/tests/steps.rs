@@ -1,4 +1,5 @@
-//! Processes that are killed or stopped at each step of making, attaching, recovering and removing.
+//! Processes that are killed or stopped at each step of making, attaching to, recovering and
+//! removing a segment.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -91,7 +92,8 @@ fn a_participant_killed_at_any_step_has_not_begun_or_is_dead() {
             _ => Liveness::Free,
         };
         assert_eq!(me.liveness(2).unwrap(), expected, "{step}");
-        // While the dead participant is not recovered, other places are taken before its place.
+        // As long as the dead participant's place is not recovered, a new participant gets another
+        // place.
         let next = name.attach().participant();
         assert_eq!(next, if expected == Liveness::Dead { 3 } else { 2 }, "{step}");
         drop(me);
@@ -194,7 +196,7 @@ fn who_attaches_to_a_segment_made_anew_attaches_to_the_named_file() {
         role.tell("go on");
         assert_eq!(role.hear(), "2", "{step}");
         assert_eq!(second.liveness(2).unwrap(), Liveness::Alive, "{step}");
-        // A process that opened the old file attaches to the new file as well.
+        // A process that had opened the old file also attaches to the new one.
         assert_eq!(attach(&first).participant(), 3);
     }
     let name = Name::new();

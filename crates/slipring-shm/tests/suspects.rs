@@ -11,7 +11,8 @@ use common::watched;
 use slipring::{BatchError, WaitError};
 use slipring_shm::{Attached, Producer, Reader, Segment, Writer};
 
-/// First positions of the ring. From two of them, positions wrap.
+/// Positions at which the ring begins. Two of them are so high that the positions wrap during the
+/// test.
 const STARTS: [u64; 4] = [0, 5, u64::MAX - 3, u64::MAX - 9];
 
 /// A ring whose stage `add` writes. A stage follows it, and another one may precede it.
@@ -199,7 +200,7 @@ fn suspects_outlive_a_close_and_not_a_failure() {
     assert!(matches!(add.try_batch(1), Err(BatchError::Wait(WaitError::Closed))));
     assert_eq!(add.pass_over_suspects().unwrap(), 0);
 
-    // Damaged words claim that events were lent that were never published.
+    // By the damaged words, the stage was lent events that were never published.
     let mut ring = Ring::new(8, 0, false);
     ring.publish(&[3]);
     drop(ring.add());
@@ -214,7 +215,7 @@ fn suspects_outlive_a_close_and_not_a_failure() {
         word.store(held, std::sync::atomic::Ordering::Relaxed);
         let mut add = ring.me.writer("add").unwrap();
         let suspects = add.suspects();
-        // A stage is never lent more than a lap of events, so a larger number is damage in itself.
+        // A stage is never lent more than a lap of events, so a larger number alone proves damage.
         assert_eq!(suspects.len() as u64, if held <= 8 { held } else { 0 });
         assert!(matches!(add.pass_over_suspects(), Err(WaitError::Damaged)), "{held}");
         assert!(matches!(add.poll(8, |_, _| ()), Err(WaitError::Damaged)), "{held}");

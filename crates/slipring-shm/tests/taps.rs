@@ -17,7 +17,8 @@ fn plays_a_role() {
     play(&[("view", role_view)]);
 }
 
-/// Joins the tap, and reports the positions of the first three events. Releases no more.
+/// Joins the tap, reads and releases three events, and reports their positions. Leaves when it is
+/// told to.
 fn role_view() {
     let me = join(&Segment::open(value("NAME")).unwrap());
     let mut viewer = me.subscribe("viewers", StartAt::Now).unwrap();

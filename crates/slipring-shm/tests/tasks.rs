@@ -173,7 +173,8 @@ fn a_waiting_task_of_another_process_is_polled_only_for_an_event() {
     drop(tx);
     assert!(role.hear().starts_with("3 "));
     let polls: u64 = role.hear().parse().unwrap();
-    // Each wake-up polls once, and a wake-up may come for an event that was found already.
+    // Each wake-up causes one poll. A wake-up may come for an event that an earlier poll has
+    // already found.
     assert!(polls <= 12, "{polls} polls");
     assert!(role.end().success());
 }
@@ -199,7 +200,7 @@ fn a_task_hears_of_a_killed_process() {
     let WaitError::PeerDead(dead) = told else { panic!("{told}") };
     assert_eq!((next, dead.pid), (2, pid));
     killing.join().unwrap();
-    // The task learns of the next producer by its event.
+    // The task learns of the next producer when that producer's event comes.
     let mut publisher = Role::start("publish", &[("NAME", &name.0)]);
     assert_eq!(publisher.hear(), "taken");
     publisher.tell("2 3");
@@ -208,8 +209,8 @@ fn a_task_hears_of_a_killed_process() {
     drop(publisher);
 }
 
-/// Takes a place and leaves it again and again, and checks how many threads there are for tasks:
-/// while a thread waits, while a task waits, and in the end.
+/// Takes a place and leaves it again and again. Checks how many threads for tasks exist while a
+/// thread waits, while a task waits, and in the end.
 fn role_leave() {
     let before = threads();
     for round in 0..20 {
@@ -222,8 +223,8 @@ fn role_leave() {
             let mut batch = pin!(reader.batch_async(1));
             let context = &mut Context::from_waker(Waker::noop());
             assert!(batch.as_mut().poll(context).is_pending());
-            // In every other round, the handle is dropped while the thread starts, and may not have
-            // its name yet.
+            // In every other round, the handle is dropped while the thread is starting, when the
+            // thread may not have its name yet.
             if round % 2 == 0 {
                 until(|| named_threads() == 1);
             }

@@ -1,8 +1,8 @@
 //! The look of pictures: colours that readers can distinguish, and a style for dark backgrounds.
 
-/// Colours of the series, as red, green and blue. White numbers on these colours are legible. The
-/// colours stand out from white and from dark backgrounds, and most of them differ for colour-blind
-/// readers too.
+/// Colours of the series, as red, green and blue values. White numbers are legible on each of them.
+/// Each stands out from a white and from a dark background, and colour-blind readers can tell most
+/// of them apart, too.
 pub const COLOURS: [(u8, u8, u8); 12] = [
     (0, 90, 160),
     (190, 70, 0),

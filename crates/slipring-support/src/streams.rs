@@ -1,5 +1,5 @@
-//! Files and standard streams: printing into a closed pipe, the terminal's width, and two paths of
-//! one file.
+//! Files and standard streams: prints into a pipe that may be closed, finds the terminal's width,
+//! and recognises two paths of one file.
 
 use std::fs::Metadata;
 use std::io::{self, ErrorKind, Write};
@@ -18,7 +18,7 @@ pub fn stdout_width() -> Option<usize> {
     console::Term::stdout().size_checked().map(|(_rows, columns)| columns.into())
 }
 
-/// Returns the device and inode of a file, where the system has these.
+/// Returns the device and inode of a file, if the system has them.
 pub fn inode(metadata: &Metadata) -> Option<(u64, u64)> {
     #[cfg(unix)]
     {

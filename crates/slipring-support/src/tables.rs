@@ -8,9 +8,10 @@ const NARROWEST: usize = 24;
 /// Renders a Markdown table whose first column names the rows. The other columns are aligned to the
 /// right.
 ///
-/// If a terminal of `width` characters is too narrow for all columns, the result is several tables
-/// below each other, each with the first column. Where two columns are too wide, their cells have
-/// several lines. Without a width (a pipe or file) it is one table.
+/// If `width` is `None` (for a pipe or a file), the result is one table. If a terminal of `width`
+/// characters is too narrow for all columns, the result is several tables below each other, each of
+/// which begins with the first column. If even two columns are too wide, their cells are broken
+/// into several lines.
 pub fn markdown(header: &[String], rows: &[Vec<String>], width: Option<usize>) -> String {
     let mut tables = Vec::new();
     let mut begin = 1;
@@ -19,7 +20,7 @@ pub fn markdown(header: &[String], rows: &[Vec<String>], width: Option<usize>) -
             let line = table.lines().next().unwrap_or_default();
             width.is_none_or(|width| line.chars().count() <= width)
         };
-        // A table has at least one column beside the names, even where that does not fit.
+        // A table has at least one column beside the names, even if that column does not fit.
         let (end, mut table) = (begin + 1..=header.len())
             .rev()
             .map(|end| (end, columns(header, rows, begin, end)))
@@ -38,7 +39,7 @@ pub fn markdown(header: &[String], rows: &[Vec<String>], width: Option<usize>) -
     }
 }
 
-/// Makes a table of the first column and the columns from `begin` to before `end`.
+/// Makes a table of the first column and the columns `begin..end`.
 fn columns(header: &[String], rows: &[Vec<String>], begin: usize, end: usize) -> Table {
     let part = |row: &[String]| [&row[..1], &row[begin..end]].concat();
     let mut table = Table::new();

@@ -10,14 +10,14 @@ use slipring::{Producer, Reader};
 /// The published value, which marks the publication in the machine code.
 const MARK: u64 = 0x5e_1f_9a_2b;
 
-/// Publishes into a ring whose stage sleeps when there is nothing.
+/// Publishes into a ring whose stage sleeps when it has no event.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn publish_at_a_quiet_queue(producer: &mut Producer<u64>) -> bool {
     producer.try_publish(|event| *event = MARK).is_ok()
 }
 
-/// Releases everything that was held, and wakes the producer if it sleeps.
+/// Releases all held events, and wakes the producer if it sleeps.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn release_at_a_quiet_queue(reader: &mut Reader<u64>) {

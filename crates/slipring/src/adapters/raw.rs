@@ -133,7 +133,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.open.len()
     }
 
-    /// Claims as [`RawProducer::next_n`] does, but waits at most until `deadline`.
+    /// Like [`RawProducer::next_n`], but waits for room, at most until `deadline`.
     pub(crate) fn next_n_by(
         &mut self,
         len: usize,
@@ -163,8 +163,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// Returns the number of slots that could be claimed at this moment, in addition to the open
     /// claim.
     ///
-    /// Stages may free more slots at any time, and other producers may claim slots. Costs as much
-    /// as [`Producer::remaining`].
+    /// At any time, stages may free more slots, and other producers may claim slots. The call costs
+    /// as much as [`Producer::remaining`].
     ///
     /// Example: [`RawProducer`].
     pub fn available(&mut self) -> usize {
@@ -175,8 +175,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     ///
     /// Example: [`RawProducer::at_mut`].
     pub fn at(&self, seq: u64) -> Option<&E> {
-        // SAFETY: claimed by this handle, and not done (I2, producer::I2); `&self` excludes
-        // writers.
+        // SAFETY: this handle has claimed the slot, and not published it (I2, producer::I2).
+        // `&self` excludes writers.
         self.open.contains(seq).then(|| unsafe { &*self.producer.cell(seq) })
     }
 
@@ -192,15 +192,15 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn at_mut(&mut self, seq: u64) -> Option<&mut E> {
-        // SAFETY: claimed by this handle, and not done (I2, producer::I2); `&mut self` excludes
-        // a second reference.
+        // SAFETY: this handle has claimed the slot, and not published it (I2, producer::I2). `&mut
+        // self` excludes a second reference.
         self.open.contains(seq).then(|| unsafe { &mut *self.producer.cell(seq) })
     }
 
     /// Publishes the open claim up to and including position `seq`. The slots at positions greater
     /// than `seq` stay claimed.
     ///
-    /// Costs what [`Producer::publish`] costs, minus the cost of claiming a slot.
+    /// A call costs as much as [`Producer::publish`], without the cost of claiming a slot.
     ///
     /// Example: [`RawProducer::next_n`].
     ///
@@ -208,9 +208,9 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// [`NotHeld`] if `seq` is outside the open claim. A failed call publishes nothing.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
         let (done, rest) = self.open.split_after(seq)?;
-        // The handle's drop gives up each slot that `hold` has recorded. `hold(rest)` leaves only
-        // the slots of `rest` in that record, and comes before `commit`, because `commit` may panic
-        // after the publication.
+        // The drop of the handle gives up the slots that `hold` has recorded last. `commit` may
+        // panic after the publication, so `hold(rest)` comes first: then a drop gives up only the
+        // slots of `rest`, and no published slot.
         self.hold(rest);
         self.producer.commit(done.first_seq(), done.len() as u64);
         Ok(())
@@ -344,15 +344,15 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     ///
     /// Example: [`RawConsumer::next`].
     pub fn at(&self, seq: u64) -> Option<&E> {
-        // SAFETY: lent to this handle and not released (I1, position::I2); `&self` excludes
-        // releases.
+        // SAFETY: the event is lent to this handle, and not released (I1, position::I2). `&self`
+        // excludes releases.
         self.lent().contains(seq).then(|| unsafe { &*self.consumer.state().slots.event(seq) })
     }
 
     /// Releases the events up to and including position `seq`.
     ///
-    /// After the call, later stages or the producers may change the released slots. Costs one
-    /// store, and a notification if another thread may be sleeping.
+    /// After the call, later stages or the producers may change the released slots. A call costs
+    /// one store, and a notification if another thread may be sleeping.
     ///
     /// ```
     /// let (mut tx, rx) = slipring::unicast(8, || 0u64)?;

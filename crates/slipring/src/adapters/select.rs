@@ -54,9 +54,10 @@ pub trait Waitable: sealed::Sealed {
     /// After the wake-up, a call on this handle may still fail, because another handle may have
     /// taken the events or slots. A second call of `arm` replaces the waker of the first one.
     ///
-    /// Each call of `arm` says whether a call may succeed now, however often the program calls
-    /// `arm`. A future of your own that never returns *pending* while `arm` returns `true` starves
-    /// the other tasks of its thread; the library's futures [do not](Consumer::batch_async).
+    /// However often the program calls `arm`, each call says whether a call on the handle may
+    /// succeed now. So a future of your own that does not return *pending* as long as `arm` returns
+    /// `true` may starve the other tasks of its thread; the library's futures [do
+    /// not](Consumer::batch_async).
     ///
     /// The waker runs on a thread that publishes events, releases slots or ends the graph. So a
     /// waker should be quick, as an executor's waker is, or a waker that writes to an eventfd. If

@@ -29,7 +29,7 @@ use crate::promise::{Awaited, Promise};
 use crate::ring::slots::{Interleaved, Layout};
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
-    /// Works as [`Consumer::batch`], for tasks instead of threads. The future yields up to `max`
+    /// Like [`Consumer::batch`], but for a task instead of a thread. The future yields up to `max`
     /// events as soon as at least one is available.
     ///
     /// Dropping the future before it is done loses no event. Progress, a close or a failure wakes
@@ -47,14 +47,15 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task. A task notices only at
     /// its next poll that the deadline has passed, so use the runtime's timeouts.
     ///
-    /// A task whose ring always has events lets the other tasks of its thread run. After 511
-    /// results in a row of this handle's futures, a future wakes its task and is pending once; from
-    /// the 16th result on, it also does so after about 100 µs. Such a future has taken nothing, and
-    /// its next poll succeeds. After a wait, the count starts again at 0.
+    /// Even if its ring always has events, a task lets the other tasks of its thread run: from time
+    /// to time, a future of the handle wakes its task and returns *pending* once. That happens
+    /// after 511 results in a row, or, after at least 15 results, as soon as they have taken about
+    /// 100 µs. The future has taken no event, and its next poll succeeds. After a wait, the count
+    /// of results starts again at 0.
     ///
-    /// A program that polls the future by hand, with a waker that does nothing, therefore finds an
-    /// available event at least 15 times in a row; a later poll may be pending once. Counting the
-    /// results adds about a nanosecond to each of them.
+    /// So if a program polls the futures itself, with a waker that does nothing, at least 15 polls
+    /// in a row find an available event; a later poll may be pending once. Counting the results
+    /// adds about a nanosecond to each of them.
     ///
     /// ```
     /// # fn block_on<F: Future>(f: F) -> F::Output {
@@ -85,7 +86,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
 }
 
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
-    /// Works as [`Producer::publish`], for tasks instead of threads. `fill` runs when a slot is
+    /// Like [`Producer::publish`], but for a task instead of a thread. `fill` runs when a slot is
     /// free. A future that is dropped before it is done publishes nothing.
     ///
     /// [`Consumer::batch_async`] documents when a task is woken, and when it lets other tasks run
@@ -99,8 +100,9 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
         PublishAsync { producer: self, fill: Some(fill) }
     }
 
-    /// Works as [`Producer::ask`], for tasks instead of threads. The future yields the answer's
-    /// handle, which is a future, too. A future that is dropped before it is done asks nothing.
+    /// Like [`Producer::ask`], but for a task instead of a thread. The future yields the answer's
+    /// handle, which is itself a future. A future that is dropped before it is done publishes no
+    /// request.
     ///
     /// [`Consumer::batch_async`] documents when a task is woken.
     ///
@@ -131,7 +133,7 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
         AskAsync { producer: self, fill: Some(fill), answer: PhantomData }
     }
 
-    /// Works as [`Producer::claim_n`], for tasks instead of threads. A future that is dropped
+    /// Like [`Producer::claim_n`], but for a task instead of a thread. A future that is dropped
     /// before it is done claims no slot.
     ///
     /// [`Consumer::batch_async`] documents when a task is woken, and when it lets other tasks run
@@ -283,9 +285,9 @@ impl<E, L: Layout, S: producer::Sharing> Drop for ClaimAsync<'_, E, L, S> {
 ///
 /// [`Consumer::into_stream`] returns it. The stream ends when the ring is closed and drained; after
 /// a halt or a failure, its last item is an `Err`. It releases events in batches of up to an eighth
-/// of the ring (at most 64 events), and always before it is pending. If it is no longer polled, it
-/// may hold up to one batch. While the stream always has items, it lets other tasks run as
-/// [`Consumer::batch_async`] does, and each item counts as a result.
+/// of the ring (at most 64 events), and always before it is pending. A stream that is no longer
+/// polled may hold up to one batch. Even if it always has items, it lets other tasks run, as
+/// [`Consumer::batch_async`] does; each item counts as a result.
 ///
 /// Example: [`Consumer::into_stream`].
 #[cfg(feature = "stream")]
@@ -300,8 +302,8 @@ pub struct EventStream<E, A: lease::Access, C: lease::Delivery, F, L: Layout = I
 
 #[cfg(feature = "stream")]
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
-    /// Turns this consumer into a stream of values that `map` makes of the events, for example by
-    /// `|event, _| event.clone()`.
+    /// Turns this consumer into a stream of values. `map` makes each value from an event, for
+    /// example `|event, _| event.clone()`.
     ///
     /// ```
     /// use futures_core::Stream;

@@ -1,6 +1,6 @@
 //! Plain data in memory that other processes may write at any time, even against the protocol.
 //!
-//! A reference `&E` to such memory would be undefined behaviour, because the compiler may assume
+//! A reference `&E` to such memory would cause undefined behaviour, because the compiler may assume
 //! that the memory behind a `&E` does not change. So the bytes are copied in and out by atomic
 //! words: a relaxed atomic copy, as the RFC 3301 of Rust describes it ("atomic memcpy"). If another
 //! process stores at the same time, this affects only which bytes a copy has. Any bytes form a
@@ -44,7 +44,7 @@ pub struct AtomicBytes<E>(UnsafeCell<Aligned<E>>);
 #[repr(C, align(8))]
 struct Aligned<E>(MaybeUninit<E>);
 
-// SAFETY: all threads access the bytes by atomic words only (I1).
+// SAFETY: all threads access the bytes only by atomic loads and stores of words (I1).
 unsafe impl<E: PlainBytes> Sync for AtomicBytes<E> {}
 
 /// A word of the grid.
@@ -185,7 +185,7 @@ impl<E: PlainBytes> AtomicBytes<E> {
         let (bytes, size) = (self.0.get().cast::<u8>(), size_of::<E>());
         part.fill(0);
         let end = from.saturating_add(part.len()).min(size);
-        // Copies the bytes that the word at offset `at` and `part` have in common.
+        // Copies the bytes that belong both to the word at offset `at` and to `part`.
         let mut copy = |at: usize, word: &[u8]| {
             let (first, last) = (at.max(from), (at + word.len()).min(end));
             if first < last {

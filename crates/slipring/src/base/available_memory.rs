@@ -1,16 +1,16 @@
 //! Reads how much memory the system still has for this process, and refuses a build that needs
 //! more.
 //!
-//! A build touches all of its memory. If it needs more memory than the system has, Linux ends
-//! programs, and not only the program that builds. So a build first compares its need with the
-//! least of these amounts:
+//! A build touches all of its memory. If it needs more memory than the system has, Linux kills
+//! processes, and not only the one that builds. So a build first compares its need with the least
+//! of these amounts:
 //!
 //! - `MemAvailable` of `/proc/meminfo`: the memory that programs can take before the machine swaps.
 //!   Swap does not count, because a ring in swap is no ring.
 //! - For the memory control group of this process, and each group around it: the limit
 //!   (`memory.max` and `memory.high`, or `memory.limit_in_bytes` of version 1) less the memory that
 //!   the group uses. The group's cached files (`inactive_file` and `active_file`) count as free, as
-//!   they do in `MemAvailable`, because the kernel drops cached files before it ends a program.
+//!   they do in `MemAvailable`, because the kernel drops cached files before it kills a process.
 //!
 //! Invariants
 //! - I1: a build is refused only because of a limit that was read. A limit whose file is absent or
@@ -81,8 +81,7 @@ pub struct MemoryShortage {
     pub needed: u64,
     /// Memory that is available, in bytes.
     pub available: u64,
-    /// The limit that applies: it leaves the `available` bytes, and every other limit leaves as
-    /// many or more.
+    /// The limit that applies. Of all limits, it leaves the fewest bytes: `available`.
     pub limit: MemoryLimit,
 }
 
@@ -137,7 +136,7 @@ pub fn check(needed: u64) -> Result<(), MemoryShortage> {
     check_by(needed, &files::read)
 }
 
-/// Works as [`check`], with files whose text `read` returns.
+/// Like [`check`], but with files whose text `read` returns.
 fn check_by(needed: u64, read: Read<'_>) -> Result<(), MemoryShortage> {
     if needed < UNCHECKED {
         return Ok(());
@@ -198,9 +197,10 @@ impl Version {
     }
 }
 
-/// Returns the folders of the process's memory groups, and of the groups around them.
-/// `/proc/self/cgroup` lists the groups. In a container, the mount may be the group itself, while
-/// the path belongs to the host. In that case, only the mount has files.
+/// Returns the directories of the process's memory groups, and of the groups around them.
+/// `/proc/self/cgroup` lists the groups. In a container, the mounted directory may be the process's
+/// own group, while the listed path is that of the host. In that case, only the mounted directory
+/// itself has files.
 fn groups(membership: &str) -> Vec<(Version, String)> {
     let mut folders = Vec::new();
     for line in membership.lines() {

@@ -36,7 +36,7 @@ impl<V> Guarded<V> {
         self.watched.with(|_| ());
     }
 
-    /// Returns the address for an access that the model checker knows of already.
+    /// Returns the address for an access of which the model checker already knows.
     #[inline(always)]
     pub(crate) fn unwatched(&self) -> *mut V {
         self.value.get()

@@ -63,7 +63,7 @@ impl<T> MaybeMapped<[T]> {
     /// Refers to an array of `len` values in a mapping.
     ///
     /// # Safety
-    /// Each value of the array keeps the promise of [`MaybeMapped::mapped`].
+    /// Each value of the array meets the requirements of [`MaybeMapped::mapped`].
     pub(crate) unsafe fn mapped_slice(first: NonNull<u8>, len: usize, mapping: &Mapping) -> Self {
         let all = NonNull::slice_from_raw_parts(first.cast(), len);
         // SAFETY: the caller's promise.

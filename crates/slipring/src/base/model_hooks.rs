@@ -108,8 +108,8 @@ pub(crate) fn marked_store() {
 // Sleepers.
 
 thread_local! {
-    /// Names of the stages and producers that sleep. The list has a name once for each thread that
-    /// sleeps under this name.
+    /// Names of the stages and producers that sleep, one entry for each sleeping thread. Threads of
+    /// one party have the same name.
     static PARTIES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -139,19 +139,19 @@ pub(crate) fn sleeping_parties() -> Vec<String> {
 
 // The futex.
 
-/// Least limit of a sleep that does not end by time.
+/// Least limit at which a sleep never times out.
 pub(crate) const UNTIMED: Duration = Duration::from_secs(1);
 
 loom::lazy_static! {
-    /// The lock of all futexes, and the queue of their sleepers. A wake-up reaches the sleepers at
-    /// all words; a sleeper whose epoch is unchanged sleeps again.
+    /// The lock of all futexes, and the queue of their sleepers. A wake-up wakes the sleepers of
+    /// all words; a sleeper whose epoch is unchanged falls asleep again.
     static ref FUTEX: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
 }
 
 /// Stands in for `system::futex_wait`. The comparison and the beginning of the sleep are one step,
-/// as the kernel's lock makes them. A sleep with a limit below [`UNTIMED`] ends at once, as if its
-/// timer had gone off. A sleep with a limit of [`UNTIMED`] or more never ends by time, so that a
-/// lost wake-up is a deadlock.
+/// as under the kernel's lock. A sleep with a limit below [`UNTIMED`] ends at once, as if its timer
+/// had expired. A sleep with a limit of [`UNTIMED`] or more never times out, so that a lost wake-up
+/// is a deadlock.
 pub(super) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
     if limit < UNTIMED {
         return yield_now();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// A segment's name that no longer means the file to which this process is attached. See
+/// A segment's name that no longer refers to the file to which this process is attached. See
 /// [`WaitError::NameLost`](crate::WaitError::NameLost).
 ///
 /// `slipring rm` does not remove a segment to which a process is attached, but other programs may.
@@ -12,12 +12,12 @@ use std::path::PathBuf;
 pub struct NameLost {
     /// Path that the file had when this process attached.
     pub path: PathBuf,
-    /// Whether the path now means another file, such as a segment that was created anew.
+    /// Whether the path now refers to another file, such as a segment that was created anew.
     pub replaced: bool,
 }
 
 impl NameLost {
-    /// Not meant for users: `slipring-shm` finds lost names, and creates the value.
+    /// Not meant for users: `slipring-shm` calls this when it finds that a name is lost.
     #[doc(hidden)]
     pub fn new(path: PathBuf, replaced: bool) -> NameLost {
         NameLost { path, replaced }

@@ -9,9 +9,9 @@
 /// likely to use the line meanwhile. If the processor has no such instruction, the call does
 /// nothing.
 ///
-/// A store that misses the cache waits in the store buffer, while the thread continues. So a
-/// prefetch helps atomic swaps, which wait for the line itself, and threads whose stores fill the
-/// store buffer.
+/// A plain store that misses the cache waits in the store buffer, while the thread continues. So a
+/// prefetch helps only atomic swaps, for which the thread waits until the line arrives, and threads
+/// whose stores fill the store buffer.
 #[inline(always)]
 pub(crate) fn for_store<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(slipring_loom)))]

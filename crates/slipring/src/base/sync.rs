@@ -4,13 +4,14 @@
 //! Outside of tests, no other file imports `std::sync::atomic`, because the models do not cover
 //! accesses through it.
 
-/// An atomic counter that the models do not cover, because no thread orders other accesses by it.
-/// The exception is the count of owners (`ring/owner_count.rs`).
+/// An atomic counter that the models do not cover. No thread orders other accesses by such a
+/// counter, except by the count of owners (`ring/owner_count.rs`).
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;
-/// The machine's atomics, even in models, for [`AtomicBytes`](super::atomic_bytes::AtomicBytes). A
-/// model watches stand-ins for the events instead.
+/// The machine's own atomics, even in models, for
+/// [`AtomicBytes`](super::atomic_bytes::AtomicBytes). In a model, the checker watches stand-ins for
+/// the events instead.
 pub(crate) mod machine {
     pub(crate) use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 }

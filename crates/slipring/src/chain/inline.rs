@@ -121,12 +121,12 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         } else {
             Err(None)
         };
-        // If the user's closure swapped its `Inline` for another chain's, this chain's graph fails,
-        // and `driven` is the other chain's ring. The loop below runs the stages of `driven` to
-        // their end.
+        // If the user's closure swapped its `Inline` for that of another chain, this chain's graph
+        // fails. Then `driven` is the other chain's ring, and the loop below runs the stages of
+        // `driven` to their end.
         let Inline { producer, stages, core: driven } = inline;
-        // If the closure swapped two chains, the other chain may still refer to these stages, so
-        // they are taken out of their shared place.
+        // If the closure swapped the `Inline` values of two chains, the other chain may still refer
+        // to these stages. So they are taken out of the place that both share.
         let mut threads = stages.0.take().map(|mut turn| take(&mut *turn)).unwrap_or_default();
         if !driven.same(&core) {
             core.control.fail(core.control.plan.producer_party(), None, Cause::Dropped);
@@ -137,9 +137,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         }
         if started {
             let _within = enter(&driven.control, threads.iter().flat_map(StageThread::lines));
-            // All stages may have to wait for another thread that runs a tap's reader or a joined
-            // worker. If all stages had a turn and none made progress, the loop checks the graph's
-            // deadline.
+            // All stages may have to wait for another thread, which runs a tap's reader or a joined
+            // worker. So if all stages have had a turn and none has made progress, the loop checks
+            // the graph's deadline.
             while let Some(handled) = threads
                 .iter_mut()
                 .filter_map(|thread| thread.turn(&driven.control))

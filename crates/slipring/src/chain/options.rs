@@ -144,8 +144,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// as a journal that waits for a disk, keeps one of the threads busy; [`on`](Chain::on) and
     /// [`read_by`](Chain::read_by) give such a stage a thread of its own. A handler also needs its
     /// own thread if it waits, outside of the ring, for another handler or for the producer's
-    /// closure. Otherwise all shared threads may end up waiting, and the producer's thread may be
-    /// the thread that runs the handler.
+    /// closure. Otherwise all shared threads may end up waiting; or the producer's thread may
+    /// itself run the handler that waits for its closure.
     ///
     /// While a handler waits for the ring itself, for room or for an event of a handle, its thread
     /// runs other stages. The handlers of these stages run inside the waiting handler. If such an
@@ -222,8 +222,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// Sets a hook that each thread calls with its own name, before the thread's first stage
     /// starts. The hook may pin the thread or set its priority. A panic in the hook ends the graph.
     ///
-    /// Build the chain before you bind the calling thread: the build counts the cores on which that
-    /// thread may run, for waits that adapt and for [`Threads::Auto`].
+    /// Build the chain before you bind the calling thread. The build counts the cores on which that
+    /// thread may run; adaptive waits and [`Threads::Auto`] depend on this number.
     ///
     /// ```
     /// use std::sync::Mutex;

@@ -118,8 +118,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// before the shards, the producer calls it. A panic of `key` ends the graph.
     ///
     /// The library hashes each key. Every run of an executable gives a key the same hash. The
-    /// hashes spread keys evenly over the shards, so events are spread evenly, too, if no single
-    /// key has a large part of the events. The stage takes four bytes of memory for each slot.
+    /// hashes spread keys evenly over the shards. So events are spread evenly, too, unless a single
+    /// key has a large part of them. The stage takes four bytes of memory for each slot.
     ///
     /// ```
     /// use std::collections::HashMap;

@@ -202,8 +202,8 @@ impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
     /// ```
     #[inline]
     pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
-        // SAFETY: as in `get_mut`, no other stage touches the batch (plan::I1). The iterator gives
-        // each event out once.
+        // SAFETY: as in `get_mut`, no other stage touches the batch (plan::I1). The iterator
+        // returns each event once.
         unsafe {
             EventsIterMut::new(self.position.state().slots, self.view.first_seq(), self.view.len())
         }

@@ -46,8 +46,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
         self.poll_with(max, EachRef(f))
     }
 
-    /// Handles every event until the stream is closed and drained. Waits by the graph's wait
-    /// strategy when no event is available. Returns the number of handled events.
+    /// Handles every event until the stream is closed and drained. When no event is available, it
+    /// waits as the graph's wait strategy says. Returns the number of handled events.
     ///
     /// The loop releases events at the earliest of these times:
     /// - before every wait;
@@ -55,8 +55,9 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// - after about 32 µs of work (up to a millisecond if a release has to wake a sleeper);
     /// - while a later stage waits for events, after about a microsecond of work.
     ///
-    /// In a graph with more threads than cores, the loop holds up to a quarter of the ring in any
-    /// case, and releases for a waiting stage after about 16 µs of work.
+    /// In a graph with more threads than cores, two of these limits differ: the loop holds up to a
+    /// quarter of the ring even if stages follow each other, and it releases for a waiting stage
+    /// only after about 16 µs of work.
     ///
     /// If `f` panics at an event, the call releases the earlier events, and the handle's next call
     /// begins with the event at which `f` panicked.
@@ -113,8 +114,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
         self.poll_with(max, EachMut(f))
     }
 
-    /// Handles every event until the stream is closed and drained. Waits by the graph's wait
-    /// strategy when no event is available. Returns the number of handled events.
+    /// Handles every event until the stream is closed and drained. When no event is available, it
+    /// waits as the graph's wait strategy says. Returns the number of handled events.
     ///
     /// The loop releases events at the earliest of these times:
     /// - before every wait;
@@ -122,8 +123,9 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// - after about 32 µs of work (up to a millisecond if a release has to wake a sleeper);
     /// - while a later stage waits for events, after about a microsecond of work.
     ///
-    /// In a graph with more threads than cores, the loop holds up to a quarter of the ring in any
-    /// case, and releases for a waiting stage after about 16 µs of work.
+    /// In a graph with more threads than cores, two of these limits differ: the loop holds up to a
+    /// quarter of the ring even if stages follow each other, and it releases for a waiting stage
+    /// only after about 16 µs of work.
     ///
     /// If `f` panics at an event, the call releases the earlier events, and the handle's next call
     /// begins with the event at which `f` panicked. This event keeps the changes that `f` made.

@@ -190,9 +190,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         Ok(self.lend(len))
     }
 
-    /// Lends at least one event and at most `max`. If no event is available, the call waits by the
-    /// graph's wait strategy. With `max` 0, returns an empty batch at once, as a read into an empty
-    /// buffer does.
+    /// Lends at least one event and at most `max`. If no event is available, the call waits as the
+    /// graph's wait strategy says. With `max` 0, returns an empty batch at once, as a read into an
+    /// empty buffer does.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -219,7 +219,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         }
     }
 
-    /// Works as [`Consumer::batch`], but waits at most until `deadline`. The wait strategy's own
+    /// Like [`Consumer::batch`], but waits at most until `deadline`. The wait strategy's own
     /// timeout does not apply to this call.
     ///
     /// Inside a handler on shared threads, the waiting thread runs other stages, so the call may
@@ -272,7 +272,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     pub(super) const PAUSES: bool =
         View::<E, L>::CURSOR && <C::Position<E, L> as Availability<E, L>>::MAY_PAUSE;
 
-    /// Works as [`Consumer::available`], for a call of the user's own loop.
+    /// Like [`Consumer::available`], but for a call from the user's own loop, which may pause
+    /// first.
     #[inline]
     fn look(&mut self, max: usize) -> Result<u64, WaitError> {
         if Self::PAUSES {
@@ -368,8 +369,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         if due || state.task.taken().is_some() { self.heard(due) } else { None }
     }
 
-    /// Works as [`Consumer::refused`], for a handle that has just registered a waker. If there is
-    /// an error, removes the waker, leaves the error to the next call, and returns `true`.
+    /// Like [`Consumer::refused`], but for a handle that has just registered a waker. If there is
+    /// an error, removes the waker, leaves the error to the handle's next call, and returns `true`.
     pub(crate) fn hears_of_death(&mut self) -> bool {
         let Some(death) = self.refused() else { return false };
         self.position.disarm();
@@ -378,8 +379,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         true
     }
 
-    /// Returns the error that this handle has learned from dead processes, if any. `due` says
-    /// whether a check for dead processes is due.
+    /// Returns the error that a dead process causes for this handle, if any. `due` says whether a
+    /// check for dead processes is due.
     #[cold]
     fn heard(&self, due: bool) -> Option<WaitError> {
         let state = self.position.state();
@@ -389,7 +390,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         state.core.world.refuse(ring, place, &state.task, due)
     }
 
-    /// Works as [`Availability::finds_damage`].
+    /// See [`Availability::finds_damage`].
     #[cfg(all(test, slipring_loom))]
     pub(crate) fn finds_damage(&self) -> bool {
         self.position.finds_damage()

@@ -40,10 +40,10 @@ const MOST_STRIDES: u64 = 64;
 /// - a stride (about a microsecond) has passed, and a later stage waits for the next event of this
 ///   stage;
 /// - the loop has handled 1,024 events, or holds a quarter of the ring (an eighth if the stage
-///   follows a stage or is followed by one), or a worker of a pool has handled its chunk;
-/// - about `RELEASE_AFTER` has passed since the last release or, if an earlier release in this
-///   backlog was due by time, fifty times as long as that release took. In a stage that may retry
-///   events, this limit is about a microsecond.
+///   follows a stage or is followed by one), or has handled the chunk of a pool's worker;
+/// - too much time has passed since the last release. The limit is about `RELEASE_AFTER`; but if an
+///   earlier release in this backlog was due by time, it is fifty times as long as that release
+///   took. In a stage that may retry events, the limit is about a microsecond.
 ///
 /// A release under a backlog costs much more than a store: it takes a cache line away from the
 /// threads that poll the line, and they then take cache lines away from this thread. So a stage
@@ -80,15 +80,15 @@ pub(crate) struct Pace {
     strides: u64,
     /// Number of strides and of events since the clock's last reading.
     since_reading: (u64, u64),
-    /// Two readings of the clock: the last one, and the one from which the time since the last
-    /// release is measured. The second is the last reading before the last release, or the first
-    /// reading after a wait, whichever is later. `None` if the clock was not read since the loop
-    /// last handled all available events.
+    /// Two readings of the clock. The first is the last reading. The second is the one from which
+    /// the time since the last release is measured: the last reading before that release, or the
+    /// first reading after a wait, whichever is later. `None` if the clock was not read since the
+    /// loop last handled all available events.
     readings: Option<(Instant, Instant)>,
     /// Target of the longest time between two releases.
     release_after: Duration,
     /// Whether the next release is due because `release_after` has passed. The loop measures how
-    /// long such a release takes.
+    /// long such releases take.
     is_release_timed: bool,
     /// Whether the loop releases at the end of each stride.
     after_each_stride: bool,
@@ -96,10 +96,10 @@ pub(crate) struct Pace {
     timed: bool,
     /// Whether the last pass reached the end of the available events.
     pub(crate) keeps_up: bool,
-    /// Whether the last pass found few events, and came to their end. The load of a stamp that the
-    /// producer is about to write takes as long as handing an event over, and events that were
-    /// gathered before would wait for that load. So the loop handles sparse events one by one, each
-    /// before it loads the next stamp.
+    /// Whether the last pass found few events, and handled all of them. Loading a stamp that the
+    /// producer is about to write takes as long as the hand-over of an event, and events that the
+    /// loop has already gathered would wait for that load. So the loop handles sparse events one by
+    /// one, each before it loads the next stamp.
     pub(crate) is_sparse: bool,
 }
 
@@ -185,8 +185,8 @@ impl Pace {
         is_due || self.after_each_stride || starves()
     }
 
-    /// Reads the clock, and learns how long a stride is. Returns whether more time has passed since
-    /// the last release than a stage may hold events under a backlog.
+    /// Reads the clock, and learns how many events make a stride. Returns whether a release is due
+    /// because `release_after` has passed since the last one.
     #[cold]
     #[inline(never)]
     fn read_clock(&mut self) -> bool {
@@ -237,8 +237,8 @@ impl Pace {
         }
     }
 
-    /// Works as [`Pace::release`], and learns how long the stage may hold events now. `clock` reads
-    /// the clock.
+    /// Like [`Pace::release`], but also measures the release, and so learns how long the stage may
+    /// hold events from now on. `clock` reads the clock.
     #[cold]
     pub(super) fn release_timed(&mut self, clock: impl Fn() -> Instant, release: impl FnOnce()) {
         self.is_release_timed = false;

@@ -44,7 +44,7 @@ fn empty_ring(behind: &[Delivery]) -> Ring {
     build(settings, stages, Vec::new(), &mut || 0).unwrap()
 }
 
-/// Works as [`empty_ring`], but all slots hold published events.
+/// Like [`empty_ring`], but all slots hold published events.
 fn full_ring(behind: &[Delivery]) -> Ring {
     let ring = empty_ring(behind);
     ring.publish(0, 64);
@@ -212,8 +212,8 @@ fn sparse_events_are_handled_before_the_next_stamp_is_loaded() {
     }
 }
 
-/// A release that wakes a sleeper takes long. Shows that the loop then holds its events for fifty
-/// times as long, within bounds, and learns anew at the next release that is due by time.
+/// A release that wakes a sleeper takes long. After such a release, the loop holds its events for
+/// fifty times as long, within bounds. It measures again at the next release that is due by time.
 #[test]
 fn a_loop_releases_the_more_rarely_the_longer_a_release_takes() {
     let micros = Duration::from_micros;

@@ -77,7 +77,7 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
 /// The way in which a position goes from run to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runs {
-    /// The position finds events by a frontier, or lends only some of the stamped events.
+    /// The position finds events by a frontier, or does not lend all stamped events.
     Hidden,
     /// The position finds events by their stamps, and lends each of them. A handler touches only
     /// events that a poll has found.
@@ -99,7 +99,7 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// only if the position knows of no available event.
     fn poll(&mut self, max: u64) -> u64;
 
-    /// Works as [`Availability::poll`], but continues until `least` events are found or no further
+    /// Like [`Availability::poll`], but continues until `least` events are found or no further
     /// event is available.
     fn gather(&mut self, least: u64, max: u64) -> u64;
 
@@ -166,8 +166,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         if self.is_undisturbed() { None } else { self.see_end() }
     }
 
-    /// Works as [`Availability::find_end`]. If the stream has ended, also notifies the threads that
-    /// wait for answers to requests: those threads may have waited only for this handle's releases.
+    /// Like [`Availability::find_end`], but if the stream has ended, also notifies the threads that
+    /// wait for answers to requests: these threads may have waited only for this handle's releases.
     #[cold]
     fn see_end(&self) -> Option<WaitError> {
         let ended = self.find_end();
@@ -183,9 +183,9 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().core.control.status.ended(self.next())
     }
 
-    /// Checks whether producers of other processes have passed over the position at which this
-    /// consumer waits. That happens only in a damaged segment, and then no event will ever come. If
-    /// the method returns `true`, [`Availability::check`] returns an error from then on.
+    /// Returns whether producers of other processes have passed over the position at which this
+    /// consumer waits. That happens only in a damaged segment, and then no event will ever come.
+    /// Once the method has returned `true`, [`Availability::check`] returns an error.
     #[cold]
     fn finds_damage(&self) -> bool {
         false
@@ -233,8 +233,8 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) batch_len: u64,
     /// Number of polls with which each wait begins, without asking the wait strategy.
     first_polls: u32,
-    /// Number of empty polls of the last wait; `u32::MAX` if the wait lasted so long that the clock
-    /// was read.
+    /// Number of empty polls in the last wait; `u32::MAX` if the wait lasted so long that it read
+    /// the clock.
     pub(crate) polls: u32,
     /// The number by which a wait queue identifies this handle's tasks.
     pub(crate) task: TaskNumber,
@@ -344,8 +344,8 @@ impl<E, L: Layout> ConsumerState<E, L> {
         self.core.touch(first, len, self.plan().access == Access::Write);
     }
 
-    /// Fails the graph, unless it has ended, because this handle was dropped at position `at` and
-    /// the stage needs it.
+    /// Fails the graph, unless the graph has ended. Called when a handle that its stage still needs
+    /// is dropped; `at` is the position of the handle's next event.
     pub(crate) fn fail_dropped(&self, at: u64) {
         if self.control().status.ended(at).is_none() {
             let cause = if std::thread::panicking() {

@@ -100,7 +100,7 @@ impl Role for MemberRole {
             return Some(WaitError::Damaged);
         }
         // The load is relaxed, because a ticket publishes no other data. The thread that changes a
-        // ticket also notifies the member, which then loads it again.
+        // ticket also notifies the member, and the member then loads the ticket again.
         (control.positions.line(self.ticket_line).load(Relaxed) != self.ticket)
             .then_some(WaitError::Left)
     }

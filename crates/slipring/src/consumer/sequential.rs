@@ -46,9 +46,9 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     /// End of the run that contains `live_end`. `run_end` equals `live_end` unless the dependencies
     /// have released only a part of the run.
     run_end: u64,
-    /// The dependencies' frontier when this position last loaded it. If `reads_stamps` is `true`,
-    /// the position before which all events are published, although a run without a stamp may
-    /// contain them.
+    /// The dependencies' frontier when this position last loaded it. If `reads_stamps` is `true`: a
+    /// position before which everything is known to be published, even slots that have no stamp
+    /// because they lie inside of a run.
     limit: u64,
     /// End of the released positions.
     released: u64,
@@ -154,8 +154,9 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         len
     }
 
-    /// Checks the last position of a closed ring, whose word other processes write, for a stage
-    /// that has not reached it. Returns an error if the stage can never reach it.
+    /// Checks the last position of a closed ring for a stage that has not reached it; another
+    /// process may have damaged the word that holds it. Returns an error if the stage can never
+    /// reach the position.
     #[inline]
     fn false_end(&self) -> Option<WaitError> {
         let last = self.state.control().status.last_position()?;
@@ -199,7 +200,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         self.passed_over += len;
     }
 
-    /// Returns whether this position has come to the end of a closing ring.
+    /// Returns whether this position has reached the end of a closing ring.
     fn is_at_end(&self) -> bool {
         self.state.control().status.is_closing()
             && self.waits_for_run()
@@ -216,10 +217,9 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             && self.is_at_boundary()
     }
 
-    /// Returns whether `next`, at which this position knows of no event, lies outside of all runs.
+    /// Returns whether `next` lies outside of all runs; the position knows of no event at `next`.
     /// If the position follows the frontier of other stages, `next` may lie in the middle of a run,
-    /// and the run's stamp stands only at its first slot. The sentinel always stands at the end of
-    /// a run.
+    /// and only the run's first slot has the stamp. The sentinel always stands at the end of a run.
     fn is_at_boundary(&self) -> bool {
         let at_sentinel = || {
             let (plan, core) = (&self.state.control().plan, &self.state.core);

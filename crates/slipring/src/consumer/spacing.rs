@@ -9,8 +9,8 @@ use crate::base::sync::spin_loop;
 /// Least length of a dense pass, in events. If a pass finds 32 events after a pause of one spacing
 /// (about 250 ns), then an event comes about every ten nanoseconds.
 const DENSE: u64 = 32;
-/// Largest value of [`Spacing::density`] of a loop that pauses after short passes. A loop that has
-/// never paused in vain begins to pause when its density has this value.
+/// Largest value of [`Spacing::density`] of a loop that pauses after short passes. A loop whose
+/// pauses have always gathered events begins to pause when its density has this value.
 const DENSEST: u32 = 8;
 /// Density with which a loop begins to pause: so low that the first two pauses show whether pauses
 /// gather events.
@@ -21,12 +21,12 @@ const MOST_PATIENCE: u32 = 4096;
 /// Least number of events that make a pause worth its delay. A pause that gathers a single event
 /// delays it and saves nothing.
 const GATHERED: u64 = 3;
-/// Longest pause after a dense pass, in spacings. After a shorter pause, the loop would still poll
-/// the lines that the upstream is writing, if the upstream publishes an event every three
-/// nanoseconds.
+/// Longest pause after a dense pass, in spacings. If the upstream publishes an event every three
+/// nanoseconds, then after a shorter pause the loop would still poll the lines that the upstream is
+/// writing.
 const LONGEST_PAUSE: u32 = 4;
 
-/// The spacing of a stage's loop. The loop pauses only after a pass that came to the end of the
+/// The spacing of a stage's loop. The loop pauses only after a pass that has reached the end of the
 /// available events:
 /// - After a *short* pass, the loop pauses for one spacing if events come so densely that several
 ///   come within a spacing; see [`Spacing::density`]. Where events come less densely, a pause would
@@ -43,7 +43,7 @@ pub(crate) struct Spacing {
     spacing: u32,
     /// Length of a pass, in events, below which the pass is short.
     short: u64,
-    /// Length of a pass, in events, from which on the loop never pauses.
+    /// Least length of a pass, in events, after which the loop never pauses.
     long: u64,
     /// Number of events that the stage may hold: a quarter of the ring, or an eighth. If so many
     /// events come during a pause, the upstream may fill the ring during a few pauses.
@@ -51,7 +51,7 @@ pub(crate) struct Spacing {
     /// Number of empty polls of the last wait; `None` if the loop has not waited since the last
     /// pass.
     polls: Option<u32>,
-    /// A measure of how densely events come.
+    /// A measure of how densely events come. Its rule depends on `pauses`:
     /// - While `pauses` is `false`, a wait of at most a quarter of a spacing raises the measure,
     ///   and a longer wait lowers it. A pass without a wait before it changes nothing, because its
     ///   events may have come while the handler worked.
@@ -101,7 +101,7 @@ impl Spacing {
     }
 
     /// Returns the length of the pause after a pass of `handled` events, in spin hints. `keeps_up`
-    /// says whether the pass came to the end of the available events.
+    /// says whether the pass reached the end of the available events.
     #[inline(always)]
     pub(crate) fn pause_after(&mut self, handled: u64, keeps_up: bool) -> u32 {
         let polls = self.polls.take();
@@ -160,7 +160,7 @@ impl Spacing {
 /// between two calls adds to the pause.
 pub(crate) struct CallSpacing {
     spacing: Spacing,
-    /// Number of calls that found no event, since the last call that found some.
+    /// Number of calls without an event since the last call that found events.
     empty: u32,
     /// Length of the next call's pause, in spin hints.
     hints: u32,
@@ -242,8 +242,8 @@ mod tests {
         assert_eq!(pauses, [0, 1, 1, 0]);
     }
 
-    /// A fast thread's answers come one by one, each after a short wait, for ever. Each time that
-    /// pauses gather nothing, the loop waits twice as long before it tries to pause again.
+    /// A fast thread's answers come one by one, each after a short wait. Each time the loop stops
+    /// pausing because its pauses gathered nothing, it waits twice as long before it tries again.
     #[test]
     fn a_loop_that_pauses_in_vain_tries_ever_more_rarely() {
         let mut spacing = spacing();

@@ -55,7 +55,7 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
         }
     }
 
-    /// Flushes the counts that grow while the handle finds events and does not wait for long.
+    /// Flushes only those counts that grow even if the handle never waits for long.
     #[cold]
     #[inline(never)]
     fn flush_progress(&mut self) {
@@ -78,8 +78,8 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
         }
     }
 
-    /// Works as [`Counting::flush`], but returns the flushed counts, which the caller must store as
-    /// `flushed`.
+    /// Like [`Counting::flush`], but returns the flushed counts instead of storing them. The caller
+    /// must store them as `flushed`.
     fn flush_counts(&self) -> LocalCounts {
         let state = self.state();
         let now = LocalCounts { events: self.handled(), ..state.counts };
@@ -137,8 +137,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
 
     /// Spins during the wait's first polls, until a poll is due. Returns whether a poll is due.
     ///
-    /// The function does nothing else, because everything that a wait does after its last poll
-    /// delays the event.
+    /// The function does nothing else, because whatever a wait does after its last poll delays the
+    /// event.
     #[inline]
     fn wait_shortly(&mut self) -> bool {
         for poll in 0..self.state().first_polls() {

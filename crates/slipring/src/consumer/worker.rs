@@ -42,8 +42,8 @@ use crate::wait::HandleLearner;
 const CHUNK_TIME: Duration = Duration::from_micros(16);
 /// Largest length of a chunk, in events.
 const MAX_CHUNK: u64 = 256;
-/// log2 of the distance between two landmarks of a pool, in positions. The worker whose chunk
-/// crosses a multiple of `2^LANDMARK_BITS` stores the chunk's end as the pool's landmark. A
+/// Binary logarithm of the distance between two landmarks of a pool, in positions. The worker whose
+/// chunk crosses a multiple of `2^LANDMARK_BITS` stores the chunk's end as the pool's landmark. A
 /// landmark is a full position, from which workers derive the claim word's high bits.
 pub(crate) const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
@@ -76,7 +76,7 @@ pub trait WorkerRole: Sized {
         None
     }
 
-    /// Works as [`Availability::finds_damage`].
+    /// See [`Availability::finds_damage`].
     fn finds_damage<E, L: Layout>(_worker: &WorkerPosition<E, L, Self>) -> bool {
         false
     }

@@ -26,9 +26,9 @@ pub(crate) mod seated {
         owner.load(Acquire)
     }
 
-    /// Stores the position before which the protocol lends events to a seat's owner, before the
-    /// owner touches these events. Another process reads the word only after the owner's death, and
-    /// a death comes between two instructions. So the order of the instructions suffices.
+    /// Stores the end of the events that the owner of a seat is lent, before the owner touches
+    /// these events. Another process reads the word only after the owner's death, and a process
+    /// dies between two instructions. So the order of the instructions suffices.
     #[inline(always)]
     pub(crate) fn lend(held: &AtomicU64, end: u64) {
         may_die!();
@@ -65,9 +65,10 @@ pub(crate) mod bounded {
     }
 }
 
-/// Several producers between processes: a claim ends at the claim word's position. The claim word
-/// names the producer's seat, and the seat's words say where the claim begins. A party that sees
-/// the claim word also sees these words, and the recorded heads of all earlier claims.
+/// If several producers of a segment claim, the last claim ends at the claim word's position. The
+/// claim word names the seat of that claim's producer, and the seat's words say where the claim
+/// begins. A party that sees the claim word also sees these words, and the recorded heads of all
+/// earlier claims.
 pub(crate) mod intended {
     use super::*;
 
@@ -122,7 +123,7 @@ pub(crate) mod last_out {
         twin!("leaver-unfenced": fence(SeqCst) => ());
     }
 
-    /// Loads whether another producer leaves, after the caller has announced its own leaving.
+    /// Loads whether another producer is leaving, after the caller has announced that it leaves.
     pub(crate) fn see(state: &AtomicU64) -> u64 {
         state.load(Relaxed)
     }

@@ -12,8 +12,8 @@
 //!
 //! Invariants
 //! - I1: every ordering of the library that is stronger than `Relaxed` is in these modules, except
-//!   the orderings of the count of owners (`ring/owner_count.rs`), which works as the reference
-//!   count of an `Arc` does.
+//!   the orderings of the count of owners (`ring/owner_count.rs`), which follows the reference
+//!   count of an `Arc`.
 //! - I2: no load or store is `SeqCst`. A fence is `SeqCst` where a store must come before a later
 //!   load of another word.
 //!
@@ -45,10 +45,11 @@ pub(crate) mod slot_published {
         slot.store(word, twin!("stamp-relaxed": Release => Relaxed));
     }
 
-    /// Stores a stamp where another producer may record the claim at the same slot (`intended`).
-    /// Outside of models a plain store suffices, because it comes after each swap from an earlier
-    /// stamp (C++20, [atomics.order]/10). Loom orders a store only after swaps that the thread has
-    /// seen, so models swap.
+    /// Stores a stamp in a slot in which another producer may record the claim at the same time
+    /// (`intended`). Outside of models, a plain store suffices: the other producer's swap expects
+    /// an earlier stamp, so it either precedes the store or fails (C++20, [atomics.order]/10). Loom
+    /// orders a store only after those swaps that the storing thread has seen, so models swap
+    /// instead.
     #[cfg(slipring_loom)]
     pub(crate) fn stamp_recorded(slot: &AtomicU64, word: u64) {
         may_die!();
@@ -101,7 +102,7 @@ pub(crate) mod released {
         bound.store(word, twin!("bound-unreleased": Release => Relaxed));
     }
 
-    /// Stores the position that a joining member pins. The accesses of the seat's previous member
+    /// Stores the position that a joining member pins. All accesses by the seat's previous member
     /// come before this store.
     #[inline(always)]
     pub(crate) fn pin(bound: &AtomicU64, word: u64) {
@@ -205,8 +206,9 @@ pub(crate) mod orphaned {
         owner.store(word, twin!("orphan-unreleased": Release => Relaxed));
     }
 
-    /// Takes the seat of an orphan over, if `adopt` returns the word that the adopter stores. The
-    /// adopter may then access the chunk's events.
+    /// Takes over the seat of an orphan: stores the word that `adopt` returns for the seat's owner
+    /// word. The adopter may then access the chunk's events. If `adopt` returns `None`, the seat
+    /// stays as it is.
     #[inline(always)]
     pub(crate) fn adopt(
         owner: &AtomicU64,
@@ -222,9 +224,9 @@ pub(crate) mod orphaned {
         orphans.fetch_add(1, twin!("orphan-count-unreleased": Release => Relaxed));
     }
 
-    /// Loads the number of orphans. A thread that sees an orphan counted can adopt it, unless
-    /// another worker does. Without this order, a worker that sees the count could look for the
-    /// orphan for ever, find none, and never sleep.
+    /// Loads the number of orphans. A worker that sees an orphan in this number also finds it,
+    /// unless another worker has adopted it. Without this order, a worker could see the number,
+    /// find no orphan, and look again for ever instead of going to sleep.
     #[inline(always)]
     pub(crate) fn see(orphans: &AtomicUsize) -> usize {
         orphans.load(twin!("orphan-count-unacquired": Acquire => Relaxed))
@@ -298,7 +300,7 @@ pub(crate) mod left {
         members.fetch_and(!bit, twin!("left-unreleased": Release => Relaxed));
     }
 
-    /// Works as [`clear`], for a tap whose word counts the members. A call must not be repeated.
+    /// Like [`clear`], but for a tap whose word counts the members. A call must not be repeated.
     #[inline(always)]
     pub(crate) fn count_out(members: &AtomicU64) {
         may_die!();
@@ -355,7 +357,8 @@ pub(crate) mod closed {
 }
 
 /// If the failed bit is set, the graph's failure is stored. A lock guards a failure that this
-/// process stored. The failure of another process is in a record, which the bit orders.
+/// process stored. The failure of another process is in a record; a thread that sees the bit also
+/// sees the record.
 pub(crate) mod failed {
     use super::*;
 

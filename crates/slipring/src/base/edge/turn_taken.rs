@@ -6,7 +6,7 @@ use crate::base::sync::{AcqRel, Acquire, AtomicU32, Relaxed, Release, twin};
 pub(crate) const FREE: u32 = 0;
 /// A thread has the turn.
 const TAKEN: u32 = 1;
-/// A thread has the turn, and another thread has found the turn taken since.
+/// A thread has the turn, and since it took the turn, another thread has found the turn taken.
 const WANTED: u32 = 2;
 
 /// Takes the turn, before the value is used. If another thread has the turn, marks the turn as
@@ -23,8 +23,8 @@ pub(crate) fn take(word: &AtomicU32) -> bool {
         if next == WANTED && twin!("want-unmarked": false => true) {
             return false;
         }
-        // The store releases all that the caller has seen, so the caller stores the mark even if it
-        // is there already.
+        // The store of the mark releases all that the caller has seen, so the caller stores the
+        // mark even if the word is already marked.
         match word.compare_exchange(seen, next, order, Relaxed) {
             Ok(_) => return next == TAKEN,
             Err(now) => seen = now,

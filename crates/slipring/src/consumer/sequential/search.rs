@@ -65,7 +65,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         if self.keep_within_ring() { self.known() } else { 0 }
     }
 
-    /// Works as [`SequentialPosition::find`], for a position that follows a frontier. Loads the
+    /// Like [`SequentialPosition::find`], but for a position that follows a frontier. Loads the
     /// frontier at most once, because an immediate second load would only slow down the threads
     /// that store the frontier.
     #[inline]
@@ -134,13 +134,14 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         true
     }
 
-    /// Returns whether the event at `live_end` is published, although it may have no stamp.
+    /// Returns whether the event at `live_end` is known to be published, although its slot may have
+    /// no stamp.
     #[inline]
     pub(super) fn is_midway(&self) -> bool {
         ahead(self.limit, self.live_end) > 0
     }
 
-    /// Works as [`SequentialPosition::extend`], for a position that follows a frontier.
+    /// Like [`SequentialPosition::extend`], but for a position that follows a frontier.
     #[inline]
     fn extend_to_limit(&mut self) -> bool {
         let core = &*self.state.core;
