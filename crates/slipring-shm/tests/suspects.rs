@@ -154,7 +154,7 @@ fn passed_over_events_are_released_as_they_are_and_counted() {
         // The events that a handler saw are counted as handled, and no others.
         let events = ring.me.report().unwrap().stage("add").unwrap().events;
         assert_eq!(events, 1 + 3);
-        // The ring goes on.
+        // The ring still works.
         ring.publish(&[8]);
         let mut add = ring.add();
         assert_eq!(add.pass_over_suspects().unwrap(), 0);

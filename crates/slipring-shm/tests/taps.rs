@@ -17,8 +17,8 @@ fn plays_a_role() {
     play(&[("view", role_view)]);
 }
 
-/// Joins the tap, reads and releases three events, and reports their positions. Leaves when it is
-/// told to.
+/// Joins the tap, reads and releases three events, and reports their positions. Leaves when the
+/// test asks it to.
 fn role_view() {
     let me = join(&Segment::open(value("NAME")).unwrap());
     let mut viewer = me.subscribe("viewers", StartAt::Now).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! A reference `&E` to such memory would cause undefined behaviour, because the compiler may assume
 //! that the memory behind a `&E` does not change. So the bytes are copied in and out by atomic
-//! words: a relaxed atomic copy, as the RFC 3301 of Rust describes it ("atomic memcpy"). If another
+//! words: a relaxed atomic copy, as Rust's RFC 3301 ("atomic memcpy") describes it. If another
 //! process stores at the same time, this affects only which bytes a copy has. Any bytes form a
 //! valid value, because the data are plain.
 //!

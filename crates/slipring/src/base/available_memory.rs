@@ -6,7 +6,7 @@
 //! of these amounts:
 //!
 //! - `MemAvailable` of `/proc/meminfo`: the memory that programs can take before the machine swaps.
-//!   Swap does not count, because a ring in swap is no ring.
+//!   Swap does not count, because a ring that is swapped out is useless.
 //! - For the memory control group of this process, and each group around it: the limit
 //!   (`memory.max` and `memory.high`, or `memory.limit_in_bytes` of version 1) less the memory that
 //!   the group uses. The group's cached files (`inactive_file` and `active_file`) count as free, as

@@ -1,4 +1,4 @@
-//! A value on a cache line of its own, which stays sound if other processes store there at any
+//! A value on its own cache line. The type stays sound even if other processes store there at any
 //! time.
 //!
 //! Invariants

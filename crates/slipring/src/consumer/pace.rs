@@ -51,9 +51,10 @@ const MOST_STRIDES: u64 = 64;
 /// starve while a quarter of the ring is held, because most of the ring's events are still in front
 /// of the stage.
 ///
-/// In a graph with more threads than cores, a stride takes 16 microseconds, and a stage holds a
-/// quarter of the ring in any case. If a later stage received only few events, it would take a core
-/// for a moment, and the two thread switches would cost more than the events.
+/// In a graph with more threads than cores, a stride takes 16 microseconds, and a stage may hold a
+/// quarter of the ring even if stages follow each other. If a later stage received only a few
+/// events at a time, it would occupy a core only briefly, and the two thread switches would cost
+/// more than handling the events.
 pub(crate) struct Pace {
     /// Largest number of events that one pass hands to a handler of single events.
     max_pass: u64,

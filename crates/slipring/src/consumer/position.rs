@@ -231,7 +231,7 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) skipped: bool,
     /// Length, in events, of the last batch that a batch handler got.
     pub(crate) batch_len: u64,
-    /// Number of polls with which each wait begins, without asking the wait strategy.
+    /// Number of polls at the beginning of each wait, before the wait strategy is asked.
     first_polls: u32,
     /// Number of empty polls in the last wait; `u32::MAX` if the wait lasted so long that it read
     /// the clock.

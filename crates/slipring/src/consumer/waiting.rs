@@ -107,9 +107,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         }
     }
 
-    /// Waits inside the handler of a stage, on a thread that runs stages of this ring, and runs
-    /// other stages of the ring meanwhile. The events of these stages notify other queues than this
-    /// handle's queue, so the thread checks for them once per [`LOOK_AGAIN`].
+    /// Waits inside a stage's handler, on a thread that runs stages of this ring. Meanwhile the
+    /// thread runs other stages of the ring. Their events notify other queues than this handle's
+    /// queue, so the thread checks for such events once per [`LOOK_AGAIN`].
     #[cold]
     #[inline(never)]
     fn wait_helping(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {

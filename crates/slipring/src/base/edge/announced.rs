@@ -29,16 +29,16 @@ pub(crate) fn fence_asker() {
     twin!("asker-unfenced": fence(SeqCst) => ());
 }
 
-/// Executes a memory barrier in every thread of the process, between a sleeper's announcement in a
-/// quiet queue and its last poll. Returns `false` if the system refused the barrier.
+/// Executes a memory barrier in every thread of the process. A sleeper of a quiet queue calls this
+/// between its announcement and its last poll. Returns `false` if the system refused the barrier.
 #[inline(always)]
 pub(crate) fn fence_all_threads() -> bool {
     twin!("barrier-left-out": system::membarrier() => true)
 }
 
-/// Executes a memory barrier in every thread of every process that registered for it, between a
-/// sleeper's announcement in a quiet queue of a segment and its last poll. Returns `false` if the
-/// system refused the barrier.
+/// Executes a memory barrier in every thread of every process that registered for it. A sleeper of
+/// a segment's quiet queue calls this between its announcement and its last poll. Returns `false`
+/// if the system refused the barrier.
 #[inline(always)]
 pub(crate) fn fence_all_processes() -> bool {
     twin!("process-barrier-left-out": system::membarrier_in_processes() => true)
