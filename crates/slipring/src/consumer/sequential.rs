@@ -105,8 +105,8 @@ impl<E, L: Layout> StagePosition<E, L> {
 }
 
 impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
-    /// Creates a position at `place`, which is released to `line`. The stages before the position's
-    /// stage have released every event before `place.at`.
+    /// Creates a position at `place` that stores its releases to `line`. The stages before the
+    /// position's stage have released every event before `place.at`.
     pub(crate) fn begin(
         core: Owner<E, L>,
         place: Place,

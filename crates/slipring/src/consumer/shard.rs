@@ -192,7 +192,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for ShardPosition<E, L, R> {
                 twin!("others-held": self.release() => ());
             }
             // Another process could publish events of other shards as fast as this one passes over
-            // them.
+            // them, so a poll stops after a lap of such events.
             let passed = self.sequence.next().wrapping_sub(begin);
             let stops =
                 L::World::SHARED && self.own == 0 && passed > self.sequence.state().core.capacity();

@@ -88,7 +88,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let mut rounds = 0;
         while self.next == self.live_end {
             // A round that finds no event passes over tombstones. Another process could stamp
-            // tombstones as fast as this one passes over them.
+            // tombstones as fast as this one passes over them, so the number of rounds is limited.
             if L::World::SHARED {
                 if rounds == TOMBSTONE_ROUNDS {
                     return false;
