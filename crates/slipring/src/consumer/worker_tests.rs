@@ -81,8 +81,9 @@ fn a_worker_may_be_idle_for_any_distance_behind_another_pool() {
     }
 }
 
-/// The second worker is held up before it stores the bound of a chunk, and the first worker has
-/// taken that chunk meanwhile. The pool's frontier then seems to go back.
+/// The second worker stores the bound of a chunk late, when the first worker has already taken that
+/// chunk and found the end. The pool's frontier then seems to go back. The first worker still finds
+/// the end.
 #[test]
 fn an_end_that_a_worker_was_told_is_final() {
     let ring: Ring<Interleaved> = ring(4, false);

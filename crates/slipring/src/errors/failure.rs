@@ -48,7 +48,8 @@ pub enum Cause {
     Thread(std::io::Error),
 }
 
-/// The first failure of any stage or producer, which ended the graph. Clones share its parts.
+/// The first failure of any stage or producer, which ended the graph. All clones of a failure share
+/// one allocation.
 ///
 /// Example: [`Error`](crate::Error).
 #[derive(Clone)]

@@ -7,8 +7,8 @@
 //!   failed.
 //! - [`Failure`] is the failure that ended a graph, with the failed stage, the event and the cause.
 //! - [`Error`] is the error of building or running a graph.
-//! - [`AwaitError`] says why a promise brought no value; [`Abandoned`] gives a value back that no
-//!   thread waits for.
+//! - [`AwaitError`] says why a wait for a promise returned no value. [`Abandoned`] gives back a
+//!   value that no thread waits for any more.
 //! - [`Report`] holds the counts of each stage, and how long the stages waited for each other.
 
 mod build;

@@ -1,4 +1,5 @@
-//! This module holds the reasons why a promise brings no value, and why it could not be fulfilled.
+//! This module holds the errors of promises: why a wait returned no value, and why a value could
+//! not be delivered.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,14 +9,15 @@ use super::wait::WaitError;
 
 /// The reason why a call of [`Awaited`](crate::Awaited) returned no value.
 ///
-/// After [`AwaitError::Broken`] and [`AwaitError::Taken`] each later call returns the same error.
-/// After [`AwaitError::TimedOut`] a later call may succeed. Only a call for the answer to a request
-/// ([`Producer::ask`](crate::Producer::ask)) returns the other errors. After these errors, too, a
-/// later call may succeed: a stage may have taken the promise out of its event, and may fulfil it
-/// later.
+/// [`AwaitError::Broken`] and [`AwaitError::Taken`] are final: each later call returns the same
+/// error. After any other error, a later call may succeed.
 ///
-/// Two errors are equal if they are of one kind, and name the same stage and position if the graph
-/// has failed.
+/// [`AwaitError::Wait`] and [`AwaitError::Skipped`] occur only if the promise is the answer to a
+/// request ([`Producer::ask`](crate::Producer::ask)). Even then the value may still come, because a
+/// stage may have taken the promise out of its event and fulfil it later.
+///
+/// Two errors are equal if they are of the same kind. If that kind says that the graph has failed,
+/// they must also name the same stage and the same position.
 ///
 /// ```
 /// use slipring::AwaitError;
@@ -114,7 +116,7 @@ impl StdError for AwaitError {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Abandoned<T>(
-    /// The value, as it was passed to the call.
+    /// The value that was passed to [`Promise::fulfil`](crate::Promise::fulfil).
     pub T,
 );
 

@@ -59,10 +59,10 @@ pub enum WaitError {
     /// The words of a segment contradict each other, so a foreign program has changed the segment's
     /// memory. Each later call on the handle returns an error, too.
     Damaged,
-    /// The name of the segment no longer means the file that this process is attached to. The
-    /// program asked for this error by `require_name` of `slipring-shm`. The attached processes can
-    /// continue to use the ring, and a later call waits again. Only rings between processes return
-    /// this error.
+    /// The segment's name no longer refers to the file that this process is attached to. A program
+    /// gets this error only if it asks for it by `require_name` of `slipring-shm`. The attached
+    /// processes can continue to use the ring, and a later call waits again. Only rings between
+    /// processes return this error.
     NameLost(Box<NameLost>),
     /// The reader could not join a tap. `?` converts a [`SubscribeError`] into this variant.
     Refused(Arc<SubscribeError>),
@@ -115,7 +115,7 @@ impl StdError for WaitError {
     }
 }
 
-/// A dead process, and the call that it holds up. See [`WaitError::PeerDead`].
+/// Describes a dead process for which a call waited. See [`WaitError::PeerDead`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PeerDead {

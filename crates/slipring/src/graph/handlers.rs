@@ -40,8 +40,8 @@ use crate::run::threads::{Caller, SharedThreads, shared_thread_name};
 ///
 /// A stage whose handle was taken from the [`Ring`] before runs on a thread of yours, and may still
 /// run when [`run`](Handlers::run) or [`feed`](Handlers::feed) returns.
-/// [`Done::report`](crate::Done::report) then shows the stage's counts of that moment, and only the
-/// calls of its handle return its later failure.
+/// [`Done::report`](crate::Done::report) then shows the stage's counts at that moment. If the stage
+/// fails later, only the calls on its handle return the failure.
 ///
 /// Dropping the handlers without a run ends the graph: the graph fails with
 /// [`Cause::Dropped`](crate::Cause::Dropped).
@@ -108,7 +108,7 @@ impl<'env, E, L: Layout, S> Handlers<'env, E, L, S> {
 }
 
 impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
-    /// Gives a stage of one handle its handler.
+    /// Gives a handler to a stage that has a single handle.
     fn one<A, C>(
         &mut self,
         key: Key<A, C>,
@@ -245,8 +245,9 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         self.one(key, ReadEach::new(mirror.put_each(project)))
     }
 
-    /// Gives each worker of a reading pool a handler. `make` makes the handlers at once, and gets
-    /// the worker's number, counted from 0. A panic of `make` is an error of the start.
+    /// Gives each worker of a reading pool a handler. During this call, `make` runs once for each
+    /// worker, with the worker's number, counted from 0. If `make` panics, the start of the graph
+    /// fails with that panic's message.
     ///
     /// Example: [`Handlers::write_pool`].
     ///
@@ -285,8 +286,9 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         self.each(key, move |worker| WriteEach::new(make(worker)), LocalWorkerPosition::new)
     }
 
-    /// Gives each shard of a reading stage a handler. `make` makes the handlers at once, and gets
-    /// the shard's number, counted from 0. A panic of `make` is an error of the start.
+    /// Gives each shard of a reading stage a handler. During this call, `make` runs once for each
+    /// shard, with the shard's number, counted from 0. If `make` panics, the start of the graph
+    /// fails with that panic's message.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -412,8 +414,8 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
         let has_handles = ring.has_lent_handles();
         drop(ring); // A sole producer claims without a compare-and-swap from now on.
         let mut built = Built::new(core, groups, shared, hooks);
-        // The placement counted the calling thread as the last of the shared threads. The thread
-        // that runs instead of the calling thread gets that place.
+        // The placement expected the calling thread to be the last of the shared threads. A started
+        // thread runs instead, and gets the place that was meant for the calling thread.
         if shared.started > planned.started {
             let name = shared_thread_name(planned.started);
             let mut threads = built.threads.iter_mut();
@@ -432,9 +434,9 @@ impl<E: Send + 'static, L: Layout, S: Sharing> Handlers<'static, E, L, S> {
     /// Starts the stages on threads that outlive this call. Publish through the producer, close the
     /// producer, then join the pipeline.
     ///
-    /// In a graph with a placement and shared threads, the last of these threads has the producer's
-    /// place. The placement is computed before the library knows that the calling thread does not
-    /// run stages.
+    /// If a graph has a placement and shared threads, the last shared thread runs at the producer's
+    /// place: when the placement was computed, the library still expected the calling thread to
+    /// publish and to run stages.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64).threads(2);

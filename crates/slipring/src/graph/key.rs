@@ -180,7 +180,7 @@ impl<A, C> Key<A, C> {
         }
     }
 
-    /// Consumes the key after the handles of its stage were made.
+    /// Consumes the key, once the handles of its stage have been made.
     pub(super) fn exchanged(mut self) {
         self.exchanged = true;
     }

@@ -65,8 +65,8 @@ pub struct Graph<E, L: Layout = Interleaved, S = Single> {
     /// Builder of the ring, in a `RefCell` because a declaration of shards changes it through a
     /// shared reference to the graph.
     ring: RefCell<Builder<E>>,
-    /// Number of threads that the handlers' stages share; `None` if each stage has threads of its
-    /// own.
+    /// Number of threads shared by the stages that have handlers; `None` if each stage has threads
+    /// of its own.
     threads: Option<Threads>,
     /// Where the threads run; `None` if the system decides.
     placement: Option<Contained<Box<dyn Placement>>>,
@@ -98,7 +98,7 @@ impl<E: 'static> Graph<E> {
 }
 
 impl<E, L: Layout, S> Graph<E, L, S> {
-    /// Changes the layout, or how many producers there may be.
+    /// Changes the type parameters for the layout and for the number of producers.
     fn into_kind<M: Layout, T>(self) -> Graph<E, M, T> {
         let Graph { stages, ring, threads, placement, kind: _ } = self;
         Graph { stages, ring, threads, placement, kind: PhantomData }
@@ -130,8 +130,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Allows many producers: [`Ring::producer`] makes any number of handles, and each handle can
     /// be cloned.
     ///
-    /// In a shared graph, a claim is a compare-and-swap, except by a sole handle: a handle is sole
-    /// once the [`Ring`] and all other producer handles are dropped.
+    /// In a shared graph, a claim takes a compare-and-swap while several handles may claim. Once
+    /// the [`Ring`] and all other producer handles are dropped, the remaining handle claims without
+    /// one.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0).shared();
@@ -240,10 +241,10 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Runs the handlers of the stages ([`Ring::handlers`]) on `threads` threads that all stages
     /// share, instead of a thread for each stage, worker and shard.
     ///
-    /// [`Chain::threads`](crate::Chain::threads) describes these threads. A key of such a stage is
-    /// not exchanged for handles, because the stage waits and notifies together with the others. If
-    /// you want the handle of a stage, [`Key::own_loop`] keeps the stage off the shared threads.
-    /// [`Key::on`] gives a stage a thread of its own.
+    /// [`Chain::threads`](crate::Chain::threads) describes these threads. The stages on shared
+    /// threads wait and notify together, so their keys cannot be exchanged for handles. If you want
+    /// a stage's handle, declare the stage with [`Key::own_loop`], which keeps it off the shared
+    /// threads. [`Key::on`] gives a stage a thread of its own.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64).threads(2);

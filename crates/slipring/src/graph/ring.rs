@@ -46,7 +46,7 @@ pub struct Ring<E, L: Layout = Interleaved, S = Single> {
 
 /// The threads that will run the ring's stages.
 pub(super) struct RingThreads {
-    /// The threads that the handlers' stages share, if they share threads.
+    /// The threads shared by the stages that have handlers, if these stages share threads.
     pub(super) shared: SharedThreads,
     /// Where the threads run, if the graph has a placement.
     pub(super) places: Option<Assigned>,
@@ -55,7 +55,7 @@ pub(super) struct RingThreads {
 /// A record of the handles that were taken from a ring.
 struct Taken {
     producer: bool,
-    /// Indices of the stages whose keys were not exchanged yet.
+    /// Indices of the stages whose keys have not been exchanged yet.
     unattached: Vec<usize>,
     /// Whether a key was exchanged for handles.
     lent_handles: bool,
@@ -145,9 +145,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         Ring { core, stages, taken, threads, kind: PhantomData }
     }
 
-    /// Binds the calling thread to the place that the graph's
-    /// [`placement`](crate::Graph::placement) chose for the thread of this name, until the result
-    /// is dropped: [`PRODUCER`](crate::PRODUCER), a stage, or a worker or shard (`store-0`). In a
+    /// Binds the calling thread, until the result is dropped, to the place that the graph's
+    /// [`placement`](crate::Graph::placement) chose for the thread of this name. The name is
+    /// [`PRODUCER`](crate::PRODUCER), or the name of a stage, worker or shard (`store-0`). In a
     /// graph without a placement, the call does nothing.
     ///
     /// Call this on your own threads that run handles. The library binds its own threads.
@@ -210,7 +210,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.taken().lent_handles
     }
 
-    /// Notes that a stage has handles or a handler.
+    /// Records that a stage now has handles or a handler.
     pub(super) fn exchange<A, C>(&self, key: Key<A, C>, stage: usize) {
         key.exchanged();
         self.taken().unattached.retain(|&other| other != stage);
@@ -282,8 +282,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::worker)
     }
 
-    /// Exchanges the key of a sharded reading stage for the handles of all its shards. A handle's
-    /// index in the vector is that of its shard.
+    /// Exchanges the key of a sharded reading stage for the handles of all its shards. The handles
+    /// are in the order of the shards.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
@@ -293,8 +293,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::shard)
     }
 
-    /// Exchanges the key of a sharded writing stage for the handles of all its shards. A handle's
-    /// index in the vector is that of its shard.
+    /// Exchanges the key of a sharded writing stage for the handles of all its shards. The handles
+    /// are in the order of the shards.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///

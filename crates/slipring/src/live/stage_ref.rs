@@ -1,4 +1,5 @@
-//! A [`StageRef`] leads from a tap, a pool handle or a monitor to one stage of its graph.
+//! A [`StageRef`] is the reference by which a tap, a pool handle or a monitor finds one stage of
+//! its graph.
 //!
 //! Invariants
 //! - I1: a `StageRef` owns none of the graph's events (owner::I3). It holds a `Weak` to the graph,

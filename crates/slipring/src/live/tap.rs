@@ -44,15 +44,15 @@ pub enum StartAt {
     /// The next event that reaches the tap.
     Now,
     /// The oldest event that is still held for the tap. How old that event is depends on how far
-    /// the producers, and the stages behind the tap, have gone on.
+    /// the producers and the stages behind the tap have advanced.
     Oldest,
     /// The given position, for instance the [`next_seq`](Consumer::next_seq) of a subscription that
     /// has left.
     At(u64),
 }
 
-/// A reader that has joined a tap. It works as a [`Reader`](crate::Reader), but the graph continues
-/// after it leaves. It sees each event exactly once, starting with the event at
+/// A reader that has joined a tap. It is used like a [`Reader`](crate::Reader), but the graph
+/// continues after it leaves. It sees each event exactly once, starting with the event at
 /// [`next_seq`](Consumer::next_seq). Until the reader releases an event or leaves, it holds back
 /// the producers, and each stage behind the tap that may write events. Dropping the subscription,
 /// on any thread, makes the reader leave.
@@ -314,7 +314,7 @@ pub(crate) fn join<E, L: Layout>(
     let control = &core.control;
     let learned = control.learner(stage); // user code: before a member is counted or pinned
     let tap = &control.plan.stages[stage];
-    // Each announced position was released by the stages before the tap.
+    // The stages before the tap have released every position that a party behind the tap announces.
     let lower_bound = control.positions.announced(tap);
     let newest = later(core.upstream(stage, lower_bound).0, lower_bound);
     let asked = match start {
