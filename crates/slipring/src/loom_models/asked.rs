@@ -14,7 +14,7 @@ use crate::errors::{AwaitError, Cause, WaitError};
 use crate::promise::{Awaited, Promise};
 use Access::Read;
 
-/// Asks a request, and returns both halves of its promise.
+/// Publishes a request, and returns both halves of its promise.
 fn ask(tx: &mut Producer<u64>) -> (Promise<u64>, Awaited<u64>) {
     let mut kept = None;
     let awaited = tx.ask(|_, promise| kept = Some(promise)).unwrap();
@@ -68,7 +68,7 @@ fn loom_a_task_hears_of_a_halt() {
     });
 }
 
-/// A producer asks the ring's first request while another thread halts the graph.
+/// A producer publishes the ring's first request while another thread halts the graph.
 #[test]
 fn loom_a_halt_meets_the_first_request() {
     explore(500, Some(3), || {

@@ -37,7 +37,7 @@ fn segment(capacity: usize, workers: usize, end: bool, producers: usize) -> Arc<
     waiting(capacity, workers, end, producers, Wait::BusySpin)
 }
 
-/// Works as [`segment`], with handles that wait by `wait`.
+/// Like [`segment`], but with handles that wait by the strategy `wait`.
 fn waiting(
     capacity: usize,
     workers: usize,
@@ -209,7 +209,8 @@ fn loom_a_worker_dies_with_a_part_of_a_chunk() {
     a_worker_dies(TAKE + 1, 2, &[2], 4_500);
 }
 
-/// The only worker of a pool dies, and the next one takes its seat, with or without a chunk.
+/// The only worker of a pool dies, with or without a chunk. The next worker takes the seat, and the
+/// chunk if there is one.
 #[test]
 fn loom_a_worker_dies_in_the_smallest_ring() {
     for stores in 0..TAKE + 2 {
@@ -304,8 +305,8 @@ fn loom_twin_cell_alone() {
 /// before or while it takes the second. Another worker then takes the loser's place.
 #[test]
 fn loom_a_worker_dies_after_a_lost_race() {
-    // The worker dies before the swap of the cell, before the idle bound, or between the begin and
-    // the end of the next chunk.
+    // The worker dies before it swaps the cell, before it stores the idle bound, or after it has
+    // stored the begin of its next chunk and before it stores the end.
     for stores in [4, 5, 8] {
         explore_unfenced(100, Some(1), move || {
             let segment = segment(2, 2, false, 1);

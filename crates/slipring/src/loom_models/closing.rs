@@ -87,7 +87,7 @@ fn loom_a_producer_publishes_while_a_stage_looks_for_the_end() {
     });
 }
 
-/// Two producers claim at one position while the ring closes.
+/// Two producers claim at the same position while the ring closes.
 #[test]
 fn loom_a_ring_closes_while_two_producers_claim() {
     explore(500, Some(2), || {
@@ -124,7 +124,7 @@ fn loom_a_ring_closes_without_room() {
             })
         });
         let ended = threads.map(|thread| thread.join().unwrap());
-        // No producer uses its handle any more, and none is dropped.
+        // From here on no producer uses its handle, but no producer is dropped yet.
         ended[0].0.core().control.begin_closing();
         let seen = drain(&mut reader);
         assert_eq!(seen, ended.iter().map(|(_, sent)| sent).sum(), "an event is behind the end");
@@ -183,8 +183,8 @@ fn loom_the_last_producer_dies_while_it_leaves() {
     }
 }
 
-/// A producer dies after `stores` stores of closing the ring for all. If it has stored that the
-/// ring is closing, a stage closes it in its place.
+/// A producer closes the ring for all producers, and dies after `stores` stores of that. If it has
+/// stored that the ring is closing, a stage closes the ring in its place.
 #[test]
 fn loom_a_producer_dies_while_it_closes() {
     for stores in 0..4 {
@@ -208,7 +208,7 @@ fn loom_a_producer_dies_while_it_closes() {
     }
 }
 
-/// A producer marks the ring as closing and dies, and no stage comes to the end. Another producer
+/// A producer marks the ring as closing and dies, and no stage reaches the end. Another producer
 /// closes the ring when it finds no room.
 #[test]
 fn loom_a_producer_closes_for_a_dead_one() {
@@ -288,7 +288,8 @@ fn loom_a_closing_stage_recovers_a_producer() {
     }
 }
 
-/// A stage's process leaves among runs and tombstones, and its successor continues there.
+/// A stage's process leaves the ring in the middle of runs and tombstones. Its successor continues
+/// at the same place.
 #[test]
 fn loom_a_stage_goes_on_among_tombstones() {
     explore(1, None, || {

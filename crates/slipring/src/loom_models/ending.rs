@@ -247,8 +247,8 @@ fn loom_twin_last_failure_stays() {
 }
 
 /// Shows that a stage that polls and never waits drains the events published before the close, and
-/// then ends. It issues no fence, which could hide that the closed bit is stored or loaded too
-/// weakly.
+/// then ends. The stage issues no fence, because a fence could hide that the closed bit is stored
+/// or loaded too weakly.
 #[test]
 fn loom_a_close_is_seen_without_waiting() {
     explore_unfenced(50, None, || {

@@ -21,8 +21,8 @@ const REMOVED: Caught = Caught::Message("a poll without waiting");
 const UNREAD: Caught = Caught::Message("the unread events are counted");
 const BEHIND: Caught = Caught::Message("a member is not told of an event");
 
-/// Makes a segment with a tap for `room` members behind the producer, and with a stage of each
-/// access in `behind` behind the tap.
+/// Makes a segment with a tap for `room` members behind the producer. Behind the tap, the segment
+/// has one stage for each access in `behind`.
 fn tapped(capacity: usize, room: usize, behind: &[Access], wait: Wait) -> Arc<Segment> {
     let stage = |name: &str, access, delivery, after: &[usize]| StageDeclaration {
         name: name.into(),
@@ -55,7 +55,7 @@ impl Segment {
     }
 }
 
-/// Reads all available events. Each event is its position.
+/// Reads all available events. Asserts that the first event's value is its position.
 fn read(member: &mut SegmentSubscription<u64>) {
     if let Some(batch) = available(member.try_batch(4)) {
         assert_eq!(batch[0], batch.first_seq(), "another event");
@@ -75,8 +75,8 @@ fn assert_free(ring: &SegmentRing<u64>, seq: u64) {
     assert!(members(ring) == 0 && held >= seq as i64, "a dead member holds events");
 }
 
-/// A process joins beside a member, or reads and leaves if it `has_joined`, and dies after `stores`
-/// stores. Another process recovers it. Meanwhile, the living member keeps its event.
+/// A process joins beside a member or, if it `has_joined`, reads and leaves. It dies after `stores`
+/// stores of that. Another process recovers it. Meanwhile, the living member keeps its event.
 fn a_member_dies(has_joined: bool, stores: usize, least: usize) {
     explore(least, Some(2), move || {
         let segment = tapped(1, 2, &[], Wait::BusySpin);

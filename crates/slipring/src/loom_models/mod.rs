@@ -5,8 +5,8 @@
 //! (`Core::touch`). For an access that no edge orders, loom reports a causality violation; for a
 //! lost wake-up, loom reports a deadlock.
 //!
-//! - **Least executions.** Every model sets a minimum of executions, because a model that
-//!   explores nothing passes as well.
+//! - **Least executions.** Every model sets a minimum of executions, because a model that explores
+//!   nothing would pass, too.
 //! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. Its
 //!   threads return their handles instead of dropping them: the drops would end the graph, and loom
 //!   would explore each order of them, in many further executions. `ending.rs` has the models of
@@ -117,8 +117,8 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
     );
 }
 
-/// Time of the last line about a model's executions. Before the first line, the time of the model's
-/// start.
+/// Time at which the last line about a model's executions was printed. Before the first line, this
+/// is the time of the model's start.
 struct News(Mutex<Instant>);
 
 impl Default for News {
@@ -128,9 +128,9 @@ impl Default for News {
 }
 
 impl News {
-    /// Prints the number of executions once a minute: to `cargo xtask loom` the line is progress,
-    /// and a model without progress hangs. It goes directly to standard error, because the test
-    /// harness holds printed text back.
+    /// Prints the number of executions once a minute. `cargo xtask loom` takes such a line as
+    /// progress, and takes a model without progress for one that hangs. The line goes directly to
+    /// standard error, because the test harness holds printed text back.
     fn tell(&self, executions: usize) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if last.elapsed() >= Duration::from_secs(60) {

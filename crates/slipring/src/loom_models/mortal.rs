@@ -2,9 +2,9 @@
 //! handle.
 //!
 //! The library marks each store that another process may read by `may_die!`. A model gives a thread
-//! a number of such stores, and the thread ends right before the next one. Where it ends between
-//! two stores makes no difference to other threads, so the numbers from 0 on cover every moment of
-//! a death.
+//! a number of such stores, and the thread ends right before the next one. Other threads cannot
+//! tell at which instruction between two stores the thread has ended. So the numbers from 0 on
+//! cover every moment at which a process can die.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

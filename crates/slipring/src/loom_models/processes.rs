@@ -225,7 +225,7 @@ impl Segment {
         self.recover_as(&self.attach(by), dead)
     }
 
-    /// Works as [`Segment::recover`], for a process that has attached.
+    /// Like [`Segment::recover`], but for a process that has attached.
     pub(super) fn recover_as(&self, ring: &SegmentRing<u64>, dead: u32) -> bool {
         let settle = &mut || (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
         twin!("death-unnoted": ring.find_dead(dead, &*self.bytes) => ());
@@ -412,9 +412,9 @@ fn loom_twin_held_back() {
     caught("processes::loom_a_stage_dies_again", "held-back", HALF_WRITTEN);
 }
 
-/// A producer publishes `before`, and dies after `stores` stores. Its successor publishes `after`.
-/// Meanwhile, the stages, of which there are `stages` in a row, read and release events, also
-/// inside of a run.
+/// A producer publishes the runs `before`, and dies after `stores` stores of that. Its successor
+/// publishes the runs `after`. Meanwhile, a row of as many stages as `stages` says reads and
+/// releases events, also in the middle of a run.
 fn a_producer_dies(
     stores: usize,
     (capacity, stages): (usize, usize),

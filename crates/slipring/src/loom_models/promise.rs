@@ -86,9 +86,9 @@ fn loom_a_thread_sleeps_until_the_promise_is_broken() {
     });
 }
 
-/// A task polls again and again, with a new waker each time, while the promise is fulfilled. It may
-/// take the value while the promise's half still takes the sleeper out, and either half may be the
-/// last one to use the allocation.
+/// A task polls again and again, with a new waker each time, while the promise is fulfilled. The
+/// task may take the value while the promise's half is still removing the sleeper. Either half may
+/// be the last one to use the allocation.
 #[test]
 fn loom_a_task_polls_with_changing_wakers() {
     explore(900, None, || {

@@ -74,7 +74,8 @@ impl Site {
 }
 
 /// Shows that a notification of another process wakes a task. With `thread_is_there`, an earlier
-/// task has armed and gone, so the thread may already sleep in the queue when this task comes.
+/// task has registered its waker and withdrawn it. So the thread may already sleep in the queue
+/// when this task registers.
 fn a_task_of_a_shared_queue(preemptions: Option<usize>, thread_is_there: bool) {
     explore(10, preemptions, move || {
         let site = Site::new();

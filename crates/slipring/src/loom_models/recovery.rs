@@ -176,8 +176,8 @@ fn loom_twin_failed_seen_relaxed() {
     caught("recovery::loom_a_failed_bit_is_seen_elsewhere", "failed-seen-relaxed", NO_REASON);
 }
 
-/// The stage for which the producer waits dies. The producer's wait ends as the segment declares
-/// it.
+/// The stage for which the producer waits dies. The producer's wait ends in the way that the
+/// segment declares.
 #[test]
 fn loom_a_producer_learns_of_a_death() {
     for on_death in [OnDeath::Tell, OnDeath::Fail] {

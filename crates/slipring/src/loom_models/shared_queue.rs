@@ -2,8 +2,9 @@
 //! limit, so a lost wake-up is a deadlock.
 //!
 //! In a loom model no queue is quiet, so the two parties rely on their fences. The models of quiet
-//! queues are in `wait/queue_model/between_processes.rs`. Their machine cannot show that the
-//! sleeper needs its fence, because on x86 its announcement is a fence by itself.
+//! queues are in `wait/queue_model/between_processes.rs`. Those models cannot show that the sleeper
+//! needs its fence: they model an x86 machine, on which the sleeper's announcement is itself a
+//! fence.
 
 use loom::thread;
 

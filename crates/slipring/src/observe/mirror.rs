@@ -63,7 +63,7 @@ impl<T: Plain> Mirror<T> {
         Mirror::starting_at(capacity, 0, false)
     }
 
-    /// Works as [`Mirror::new`], but creates the mirror even if the values take more memory than is
+    /// Like [`Mirror::new`], but creates the mirror even if the values take more memory than is
     /// available: see [`Graph::allow_overcommit`](crate::Graph::allow_overcommit).
     ///
     /// ```

@@ -41,8 +41,9 @@ pub struct Observed<T> {
 pub enum ObserveError {
     /// The mirror holds no new value yet.
     Unavailable,
-    /// In each of several attempts, the writer overwrote the value while the observer was copying
-    /// the value. Another try may succeed at once. A mirror with more slots makes this error rarer.
+    /// The observer tried several times to copy the value, and each time the writer overwrote the
+    /// value during the copy. Another call may succeed at once. A mirror with more slots makes this
+    /// error rarer.
     Overrun,
     /// The deadline passed before a new value came.
     TimedOut,

@@ -176,8 +176,8 @@ impl Words {
             .wrapping_sub((completed.wrapping_sub(self.start)).min(self.capacity() as u64 * PUT))
     }
 
-    /// Returns the number of all puts, times two (see [`PUT`]), or `None` if the writer is not
-    /// gone. Once the call has returned `Some`, all puts are visible to the observer (I4). An
+    /// Returns the number of all puts, times two (see [`PUT`]), or `None` while the writer still
+    /// exists. Once the call has returned `Some`, all puts are visible to the observer (I4). An
     /// observer that found no value before the call must read once more, because the writer may
     /// have put a value meanwhile.
     #[inline]

@@ -83,8 +83,8 @@ pub(crate) fn is_open(
         || twin!("last-claim-ignored": is_last() => false)
 }
 
-/// Records the last claim, which another producer made, unless that claim has ended (I2). The claim
-/// word `last` names this producer's seat, and the claim ends at `end`.
+/// Records the last claim, which another producer made, unless that claim has ended (I2). `last` is
+/// the claim word, which names the seat of that other producer. `end` is the claim's end.
 #[inline]
 pub(crate) fn record<E, L: Layout>(core: &Core<E, L>, last: SeatedClaim, end: u64) {
     let (control, slots, number) = (&core.control, &core.slots, last.seat());
@@ -176,8 +176,8 @@ pub(crate) fn split<E, L: Layout>(core: &Core<E, L>, seat: ProducerSeat<'_>, at:
     twin!("mid-unstored": seat.words.split(at) => ());
 }
 
-/// Gives up the claim that a dead producer left, for the holder of the proof of its death. Each
-/// step may be repeated, because the caller may die, too.
+/// Gives up the claim that a dead producer left. The caller holds the proof of the producer's
+/// death. Each step may be repeated, because the caller may die, too.
 pub(crate) fn give_up<E, L: Layout>(core: &Core<E, L>, seat: ProducerSeat<'_>) {
     let (slots, ProducerSeat { number, words: seat }) = (&core.slots, seat);
     // The claim word is loaded before the heads, because a producer records a head before it swaps

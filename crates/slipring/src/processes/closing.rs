@@ -10,8 +10,8 @@
 //!   claim word open in a closing ring closes it, because the closing process may have died in
 //!   between. So all processes find the same end, and a producer that still finds the claim word
 //!   open claims at most one more lap.
-//! - I2: the last producer that leaves closes. A producer stays from the time when it owns its seat
-//!   until it stores that it leaves (`edge::last_out`).
+//! - I2: the last producer that leaves closes the ring. A producer stays from the time when it owns
+//!   its seat until it stores that it leaves (`edge::last_out`).
 //! - I3: a handle checks for the end only at a position where a run may begin: at the end of a run,
 //!   if the handle reads stamps; at the sentinel; or at a pool's claim word, if no events are left
 //!   in its run. There the handle has passed every claim before its position. So if the producers'
@@ -32,8 +32,8 @@ pub(crate) fn is_end(control: &Control, at: u64) -> bool {
     twin!("closing-unhelped": true => last.is_closed()) && last.seq(at) == at
 }
 
-/// Stores that a producer leaves, for the producer itself or for the process that recovers it.
-/// Closes the ring, if no other producer stays (I2). A dead producer does not count as staying,
+/// Stores that a producer leaves. The caller is the producer itself, or the process that recovers
+/// it. Closes the ring if no other producer stays (I2). A dead producer does not count as staying,
 /// even if no process has recovered it yet.
 pub(crate) fn leave(control: &Control, world: &impl World, seat: &Seat) {
     seat.leave(); // SYNC[last-out]: of two leavers, one sees the other

@@ -36,8 +36,8 @@ pub trait Proof: Send + Sync {
     /// Returns the process id of a participant, for messages, or 0 if the id is not known.
     fn pid(&self, number: u32) -> u32;
 
-    /// Returns the error that waiting calls must return because the segment's name is lost, if it
-    /// is lost. Waiting parties call this method once per notice.
+    /// Checks whether the segment's name is lost. If it is, returns the error that waiting calls
+    /// must return. Waiting parties call this method once per notice.
     fn lost_name(&self) -> Option<NameLost> {
         None
     }
@@ -96,11 +96,12 @@ pub enum OnDeath {
 }
 
 /// The death of a process that had a place of a party. If several processes of the party died,
-/// waiting calls report the greatest death, in the order of this type.
+/// waiting calls report the greatest `Death`: one that is not settled yet before one that is
+/// settled, and otherwise the one with the highest process id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Death {
-    /// Whether no process has settled yet what the dead process left. Waiting calls report such a
-    /// death before other deaths.
+    /// Whether the words and seats that the dead process left still have to be settled. Waiting
+    /// calls report such a death before other deaths.
     is_unsettled: bool,
     /// The process id, or 0 if the id is not known.
     pub(crate) pid: u32,
@@ -165,13 +166,15 @@ const MOST_SKIPPED: u8 = 15;
 /// clock costs about as much as an empty poll, so most calls of a tight loop only count, and do not
 /// read the clock:
 ///
-/// - After a reading that finds the clock at the same tick as the reading before, the handle skips
-///   readings: twice as many as after the previous reading, plus one, and at most [`MOST_SKIPPED`].
+/// - If a reading finds the clock at the same tick as the previous reading did, the handle then
+///   skips readings: twice as many as after the previous reading, plus one, but at most
+///   [`MOST_SKIPPED`].
 /// - After any other reading, the handle skips none. So a call that follows a pause reads the
 ///   clock.
 ///
-/// In a loop of equally long rounds, the calls that the handle skips in a row take less than a
-/// tick. If a loop begins to pause, it may still skip some calls once.
+/// If the rounds of a loop are equally long, the calls that the handle skips in a row take less
+/// than a tick together. When a loop begins to pause between its rounds, the skips that are left at
+/// that moment may take longer, but only once.
 ///
 /// The clock is the coarse one ([`system::coarse_nanos`]), whose ticks last 1 to 10 ms. So a check
 /// may be late by two ticks: one in which the clock stands still, and one for the skipped calls,
@@ -203,7 +206,7 @@ impl DeathChecks {
         self.is_due_now(notice)
     }
 
-    /// Works as [`DeathChecks::is_due`], for a call that reads the clock.
+    /// Like [`DeathChecks::is_due`], but for a call that reads the clock.
     #[inline(never)]
     fn is_due_now(&mut self, notice: Duration) -> bool {
         // A model has no time, so in a model only waiting calls check for deaths.

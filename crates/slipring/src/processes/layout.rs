@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::processes::deaths::Processes;
 use crate::ring::slots::{Layout, sealed};
 
-/// The layout `L`, of slots that lie in a segment which processes share.
+/// The layout `L` for slots that lie in a segment, which processes share.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct InSegment<L>(PhantomData<L>);

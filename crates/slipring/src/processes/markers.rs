@@ -41,8 +41,8 @@ pub trait Succeeds: Delivery {
     fn again<E, L: Layout>(position: &Self::Position<E, L>) -> SeqRange;
 }
 
-/// A delivery whose handles lend first the events that the previous handle was lent and has not
-/// released.
+/// A delivery in which a handle begins with the events that the previous handle was lent and has
+/// not released: it lends these events again.
 pub trait BeginsAgain: Succeeds {
     /// Passes over the events that the previous handle was lent and has not released; see
     /// `processes::successor`.

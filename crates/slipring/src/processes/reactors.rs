@@ -9,8 +9,8 @@
 //! - I1: the thread owns its [`Reactor`] and a weak reference to the ring. It uses the ring by a
 //!   strong reference, which it drops before it counts as outside (`reactor::I4`).
 //! - I2: the last owner of a ring stops the threads before it drops its reference
-//!   (`owner::Owner::end`). So no thread drops the last reference, and the segment is unmapped
-//!   where the last handle is dropped.
+//!   (`owner::Owner::end`). So these threads never drop the last reference: the thread that drops
+//!   the last handle unmaps the segment.
 //! - I3: while a task is registered, the thread checks for deaths once per notice, as a waiting
 //!   call does.
 
@@ -63,7 +63,7 @@ impl Reactors {
         let _ = self.ring.set(ring);
     }
 
-    /// Works as [`WaitQueue::arm`].
+    /// Registers a task's waker with a queue, as [`WaitQueue::arm`] does.
     pub(crate) fn arm(
         &self,
         NumberedQueue { index, queue }: NumberedQueue<'_>,
@@ -77,7 +77,7 @@ impl Reactors {
         reactor.arm(queue, task, start, ready)
     }
 
-    /// Works as [`WaitQueue::disarm`].
+    /// Removes a task's waker from a queue, as [`WaitQueue::disarm`] does.
     pub(crate) fn disarm(&self, NumberedQueue { index, queue }: NumberedQueue<'_>, number: u64) {
         self.reactors[index].disarm(queue, number);
     }

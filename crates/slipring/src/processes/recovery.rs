@@ -103,8 +103,8 @@ pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u3
     }
 }
 
-/// Counts a death, and frees the seat of the dead participant, in a party of several handles
-/// (`seat::I4`).
+/// Counts the death of a participant whose party has several handles, and frees the participant's
+/// seat (`seat::I4`).
 fn bury(control: &Control, party: usize, seat: &Seat, dead: u32) {
     let others = control.seats_of(party).iter().filter_map(|other| other.owner());
     if others.into_iter().any(|other| other != dead) {
@@ -175,9 +175,9 @@ struct DeadMember {
     unread: Option<u64>,
 }
 
-/// Settles what a dead member left, for the holder of the proof of its death. After the call, the
-/// caller must notify the queues of the parties that waited for the member. Each step may be
-/// repeated, because the caller may die, too.
+/// Settles what a dead member left. The caller holds the proof of the member's death. After the
+/// call, the caller must notify the queues of the parties that waited for the member. Each step may
+/// be repeated, because the caller may die, too.
 fn unseat_member(control: &Control, stage: &Stage, member: &DeadMember) {
     let Control { positions, membership, .. } = control;
     let words = &membership.seats_of(stage)[member.number];

@@ -74,7 +74,7 @@ impl Seat {
         self.free(dead);
     }
 
-    /// Works as [`Seat::bury`], for an owner whose party has another living handle. Afterwards the
+    /// Like [`Seat::bury`], but for an owner whose party has another living handle. Afterwards the
     /// seat is free, as if another process had taken the seat and left it (I4).
     pub(crate) fn bury_beside_others(&self, dead: u32) {
         let owner = self.owner.load(Relaxed);
@@ -141,8 +141,8 @@ impl Seat {
         (lo..edge::cell_taken::see_intent(&self.hi), self.left.load(Relaxed))
     }
 
-    /// Leaves the seat's chunk to another worker. The seat's bound is the first position of the
-    /// chunk that is unfinished. The caller owns the seat, or holds the proof of the owner's death.
+    /// Leaves the seat's chunk to another worker. The seat's bound is the first unfinished position
+    /// of the chunk. The caller owns the seat, or holds the proof of the owner's death.
     pub(crate) fn leave_chunk(&self) {
         edge::orphaned::leave(&self.owner, self.owner.load(Relaxed) | ORPHAN);
     }
@@ -198,7 +198,7 @@ impl Seat {
         edge::intended::intend(&self.lo, self.hi.load(Relaxed));
     }
 
-    /// Stores that the claim continues at `seq` after its front is published.
+    /// Stores that the rest of the claim begins at `seq`, once the claim's front is published.
     pub(crate) fn split(&self, seq: u64) {
         may_die!();
         self.mid.store(seq, Relaxed);

@@ -94,8 +94,8 @@ impl Role for SeatRole {
         self.damaged.get().then_some(WaitError::Damaged)
     }
 
-    /// Leaves the stage's place to another handle, also if a panic drops this handle. The events
-    /// that this handle has not released come again.
+    /// Leaves the stage's place to another handle, even if it is a panic that drops this handle.
+    /// The next handle lends the events that this handle has not released.
     fn leave<E, L: Layout>(&self, _state: &ConsumerState<E, L>, _released: u64) {
         self.seat().free(self.participant);
     }
@@ -135,7 +135,8 @@ pub(crate) fn position<E, L: Layout>(
     position
 }
 
-/// A position that lends first the events that the previous handle was lent and did not release.
+/// A position that begins with the events that the previous handle was lent and did not release: it
+/// lends these events again.
 pub(crate) trait PassesOver<E, L: Layout>: Availability<E, L> {
     /// Passes over the next `len` events, which a poll has found, without counting them as handled.
     fn forgo(&mut self, len: u64);

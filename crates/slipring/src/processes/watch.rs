@@ -72,10 +72,10 @@ impl World for Processes {
         Some(WaitError::PeerDead(Box::new(PeerDead { stage, shard, pid, seq })))
     }
 
-    /// Serves calls that find nothing and do not wait, so that a loop of such calls learns of
-    /// deaths as a waiting call does. It also serves the call of a task that was woken because of a
-    /// death. Returns the death as an error, if the call must return it. If the check has failed
-    /// the graph, returns the graph's failure.
+    /// Checks for deaths on behalf of a call that finds nothing and does not wait. So a loop of
+    /// such calls learns of deaths as a waiting call does, and a task that was woken because of a
+    /// death learns the reason. Returns the death as an error, if the call must return it. If the
+    /// check has failed the graph, returns the graph's failure.
     #[cold]
     fn refuse(
         &self,
@@ -190,8 +190,9 @@ impl Processes {
         death.map(|death| self.noted.note(task, death)).is_some()
     }
 
-    /// Returns the death that holds a waiter up, directly or through other stages, with the party
-    /// of the dead participant and, if the party is sharded, the number of its shard.
+    /// Returns the death that holds a waiter up, directly or through other stages. Also returns the
+    /// dead participant's party and, if that party is sharded, the number of the participant's
+    /// shard.
     fn holds_up_dead(
         &self,
         control: &Control,

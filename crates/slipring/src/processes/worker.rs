@@ -53,8 +53,8 @@ pub struct SeatedRole {
     /// Time at which the worker last looked for chunks that other workers left, or `None` if it has
     /// not looked yet.
     looked: Option<Instant>,
-    /// Whether the worker must look for chunks that other workers left before it takes the next
-    /// chunk from the claim word.
+    /// Whether the worker must first look for chunks left by other workers, and only then take the
+    /// next chunk from the claim word.
     look_due: bool,
     /// Whether the words of the segment were found to contradict each other.
     damaged: Cell<bool>,
@@ -267,10 +267,11 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         is_live
     }
 
-    /// Returns the position of the claim word, if the ring has several producers and the next run
-    /// begins at that position. Returns `None` if the claim word is inside of a run, where slots
-    /// have no stamp of their own; if the pool follows the frontiers of other stages; or if the
-    /// ring has a single producer.
+    /// Returns the position of the claim word, if the next run begins there. Returns `None` in
+    /// these cases:
+    /// - The ring has a single producer.
+    /// - The pool follows the frontiers of other stages.
+    /// - The claim word is inside of a run, where slots have no stamp of their own.
     fn next_run(&self) -> Option<u64> {
         let control = self.state.control();
         let plan = &control.plan;
@@ -282,8 +283,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         (word.left() == 0).then(|| word.seq(self.known()))
     }
 
-    /// Checks the last position of a closed ring that the pool has not reached yet. Other processes
-    /// can store any position there, so this returns an error if the pool can never reach it.
+    /// Checks the last position of a closed ring, before the pool has reached that position. Other
+    /// processes can store any position there. Returns an error if the pool can never reach it.
     fn false_end(&self) -> Option<WaitError> {
         let control = self.state.control();
         let last = control.status.last_position()?;
@@ -350,8 +351,8 @@ impl WorkerRole for SeatedRole {
         damaged
     }
 
-    /// Leaves the worker's place to another handle, also if a panic drops this handle. The
-    /// unreleased events of the worker's chunk come again, to another worker.
+    /// Leaves the worker's place to another handle, even if it is a panic that drops this handle.
+    /// Another worker then gets the unreleased events of the worker's chunk.
     fn leave<E, L: Layout>(worker: &mut SeatedPosition<E, L>) {
         if !worker.state.control().is_own_process() {
             return;

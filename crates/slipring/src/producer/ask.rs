@@ -10,8 +10,8 @@ use crate::ring::asked::Asked;
 use crate::ring::slots::Layout;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Publishes a request: works as [`Producer::publish`], and hands `fill` the promise of the
-    /// answer, to be put into the event. Returns the handle that waits for the answer.
+    /// Publishes a request. Like [`Producer::publish`], but `fill` also gets the promise of the
+    /// answer, and puts it into the event. Returns the handle that waits for the answer.
     ///
     /// Unlike the halves of a [`promise`](crate::promise()), the answer knows its graph. A wait for
     /// it also ends if no stage can answer any more:
@@ -30,10 +30,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// meanwhile, the wait ends, but a later call still gets the value once the promise is
     /// fulfilled. If a promise must outlive its graph, use a bare [`promise`](crate::promise()).
     ///
-    /// A handler may ask its own ring. A wait for an answer that could come only from stages that
-    /// wait for this handler returns [`WaitError::WaitsForItself`]. The check assumes that a stage
-    /// that has passed the request gives no answer any more. If such a stage has handed the promise
-    /// to another thread, repeat the call.
+    /// A handler may publish a request into its own ring. If only stages that wait for this handler
+    /// could answer, a wait for the answer returns [`WaitError::WaitsForItself`]. The check assumes
+    /// that a stage does not answer any more once it has passed the request. If such a stage has
+    /// handed the promise to another thread, wait again.
     ///
     /// ```
     /// use slipring::{AwaitError, Promise, WaitError};
@@ -82,8 +82,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Cost
     /// A call costs a publication, an allocation for the value and its promise, and an increment of
-    /// a reference count. Once a request was asked in a ring, the ring wakes its sleeping askers
-    /// when it ends, and whenever a handle ends after the close.
+    /// a reference count. Once a ring has had a request, its end wakes all sleeping askers. After
+    /// the close, the end of each handle wakes them, too.
     #[doc(alias = "request")]
     pub fn ask<T>(
         &mut self,
@@ -96,7 +96,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(self.fill_request(seq, fill))
     }
 
-    /// Works as [`Producer::ask`], but never waits for room.
+    /// Like [`Producer::ask`], but never waits for room.
     ///
     /// ```
     /// use slipring::{ClaimError, Promise};
@@ -123,8 +123,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(self.fill_request(seq, fill))
     }
 
-    /// Works as [`Producer::ask`], but waits for room at most until `deadline`. The wait for the
-    /// answer has a deadline of its own ([`Awaited::wait_until`]).
+    /// Like [`Producer::ask`], but waits for room at most until `deadline`. The wait for the answer
+    /// has its own deadline ([`Awaited::wait_until`]).
     ///
     /// ```
     /// use slipring::Promise;

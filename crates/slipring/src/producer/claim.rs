@@ -17,7 +17,7 @@ use crate::ring::events::{Events, EventsIterMut, mut_slices, out_of_bounds};
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Claims one slot. Waits by the graph's wait strategy while the ring is full.
+    /// Claims one slot. While the ring is full, the call waits as the graph's wait strategy says.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, String::new)?;
@@ -108,8 +108,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Claims `len` consecutive slots, and waits at most until `deadline`. With `None` as
     /// `deadline`, the call waits as [`Producer::claim_n`] does.
     ///
-    /// Inside a handler on shared threads, the waiting thread runs other stages, so the call may
-    /// return late by the turn of one of them; see [`Chain::threads`](crate::Chain::threads).
+    /// Inside a handler on shared threads, the waiting thread runs other stages meanwhile. The call
+    /// may therefore return late, by up to one turn of such a stage; see
+    /// [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```
     /// use slipring::ClaimError;

@@ -286,8 +286,9 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// Publishes all kept values, and waits for free slots at most until `deadline`. With `None` as
     /// `deadline`, the call waits past every timeout of the wait strategy.
     ///
-    /// Inside a handler on shared threads, the waiting thread runs other stages, so the call may
-    /// return late by the turn of one of them; see [`Chain::threads`](crate::Chain::threads).
+    /// Inside a handler on shared threads, the waiting thread runs other stages meanwhile. The call
+    /// may therefore return late, by up to one turn of such a stage; see
+    /// [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```
     /// use slipring::ClaimError;

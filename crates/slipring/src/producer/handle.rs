@@ -39,8 +39,8 @@ pub(crate) mod sealed {
         #[doc(hidden)]
         const MANY: bool;
 
-        /// Returns the state of a new handle whose first claim begins at `next`, if no other
-        /// producer claims before.
+        /// Returns the state of a new handle. The handle's first claim begins at `next`, unless
+        /// another producer claims first.
         #[doc(hidden)]
         fn at(next: u64) -> Self;
 
@@ -52,7 +52,8 @@ pub(crate) mod sealed {
             len: u64,
         ) -> Result<u64, Refusal>;
 
-        /// Returns how many positions a claim of `len` positions from `seq` on takes.
+        /// Returns how many positions a claim takes if it asks for `len` positions from `seq` on.
+        /// The claims of some producers stop at the ring's end.
         #[doc(hidden)]
         #[inline(always)]
         fn within_end<E, L: Layout>(_: &Producer<E, L, Self>, _seq: u64, len: u64) -> u64 {
@@ -143,7 +144,7 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     open_claim: Option<(u64, u64)>,
     /// Number under which the tasks of this handle wait.
     pub(crate) number: TaskNumber,
-    /// Results that this handle's futures return before they give the thread back.
+    /// Number of results that this handle's futures may return before they give the thread back.
     pub(crate) budget: TaskBudget,
     /// Schedule by which this handle's refused calls check for dead processes.
     pub(crate) checks: <L::World as World>::Checks,
@@ -481,17 +482,17 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
             twin!("failed-late": fail() => ()); // SYNC[failed]: before the count
         }
         // A handle that is dropped during a panic records a failure before it leaves the count of
-        // producers. So when the last handle closes the ring, the failures of all other handles are
-        // recorded (`edge::counted_out`). With several producers, the last handle closes the ring
-        // at the claim word's position.
+        // producers. So the failures of all other handles have been recorded by the time the last
+        // handle closes the ring (`edge::counted_out`). With several producers, the last handle
+        // closes the ring at the claim word's position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_claimant());
         S::leave(self, last, leaves);
         twin!("failed-late": () => if unwinds {
             fail();
         });
-        // This handle stops counting as a claimant only after the close, so that a claimant that
-        // remains alone finds the ring closed.
+        // This handle counts as a claimant until the close is done. So a claimant that remains
+        // alone finds the ring closed.
         twin!("left-unclosed": control.membership.remove_claimant() => ()); // SYNC[left-alone]
         self.flush();
         S::left(&self.core);

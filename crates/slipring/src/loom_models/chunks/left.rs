@@ -66,8 +66,8 @@ fn loom_a_recovery_is_repeated_late() {
     });
 }
 
-/// Runs a late recovery after each store of the new owner: also when the new owner has stored its
-/// bound, and has not swapped the cell yet.
+/// A late recovery runs after each store of the seat's new owner. At one of these moments, the new
+/// owner has stored its bound, but has not swapped the cell yet.
 #[test]
 fn loom_a_late_recovery_leaves_the_new_owner_alone() {
     for stores in 0..TAKE + 2 {
