@@ -163,9 +163,10 @@ impl Report {
         self.halted
     }
 
-    /// Returns the counts of the bottleneck: the stage (or the producers) with the largest
-    /// difference `time that other parties waited for it - time that it waited itself`. To speed
-    /// the graph up, begin with the bottleneck. Returns `None` if no party had to wait for another.
+    /// Returns the counts of the bottleneck: the stage (or the producers) that held up the others
+    /// most: the time that others waited for it, less the time that it waited itself, is the
+    /// largest. To speed the graph up, begin with the bottleneck. Returns `None` if no party had to
+    /// wait for another.
     ///
     /// A stage that shares threads counts as holding up others for at most the time that it ran.
     /// While such a stage has no event, its thread runs other stages or waits for one of them.
@@ -257,9 +258,9 @@ pub struct Turns {
     /// Number of turns that have handled events. In a turn, a thread handles a batch of the stage,
     /// or of one of its workers or shards.
     pub count: u64,
-    /// Time of the turns, summed over the stage's workers or shards. On Linux, a coarse clock with
-    /// ticks of 1 to 10 ms times most short turns (less than 4 µs). The errors of that clock cancel
-    /// over many turns.
+    /// Time of the turns, summed over the stage's workers or shards. On Linux, most turns of less
+    /// than 4 µs are timed by a coarse clock, whose ticks last 1 to 10 ms. Over many turns, the
+    /// errors of that clock cancel out.
     pub ran: Duration,
     /// Number of threads that have run the stage.
     pub threads: usize,

@@ -66,7 +66,8 @@ use crate::run::threads::{Caller, SharedThreads, shared_thread_name};
 /// ```
 #[must_use = "handlers run nothing before `run`, `feed` or `spawn`, and their drop ends the graph"]
 pub struct Handlers<'env, E, L: Layout = Interleaved, S = Single> {
-    // The runners are dropped before the ring, so that the failure names a stage with a handler.
+    // Stands before `ring`, so that the runners are dropped first: the failure then names a stage
+    // that has a handler.
     groups: Groups<'env>,
     hooks: Hooks<'env>,
     /// The first problem with a handler.
@@ -352,11 +353,13 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// Returns the first failure: an error or panic of a handler or of `produce`, or a passed
-    /// deadline. A [`BuildError`] names a stage without a handler, or a panic of a `make`. It names
-    /// the producer if the producer was taken from the ring before, or if all producers were
-    /// dropped. If the graph has failed before, for instance because a key was dropped, the call
-    /// returns that failure. If the stages cannot start, the call halts the graph.
+    /// Returns the graph's first failure: an error or panic of a handler or of `produce`, or a
+    /// passed deadline. If the graph had failed before the call, for instance because a key was
+    /// dropped, the call returns that earlier failure.
+    ///
+    /// Returns a [`BuildError`] if a stage has no handler, if a `make` panicked, if the producer
+    /// was taken from the ring before, or if all producers were dropped. If the stages cannot
+    /// start, the call halts the graph.
     pub fn run<T>(
         self,
         produce: impl FnOnce(&mut Producer<E, L, S>) -> Result<T, Fault>,

@@ -31,7 +31,7 @@
 //! | stage | a named step that sees every event; one thread, or several that share the events |
 //! | claim | slots that a producer may fill and has not published |
 //! | batch | events that a stage may use and has not released |
-//! | release | the end of a stage's use of an event; later stages and producers go on from there |
+//! | release | the end of a stage's use of an event; later stages and producers continue from there |
 //! | handle | a value through which one thread publishes or reads: [`Producer`], [`Consumer`] |
 //! | promise | one value that one thread owes another; no part of a ring |
 //! | front | one of the ways to use a ring: chain, graph, leases, raw positions, tasks |

@@ -132,7 +132,7 @@ fn loom_a_ring_closes_without_room() {
     });
 }
 
-/// Two producers leave at once. The last one closes.
+/// Two producers leave at the same time. The last one to leave closes the ring.
 #[test]
 fn loom_two_producers_leave() {
     explore(1_000, Some(2), || {

@@ -461,7 +461,7 @@ fn a_producer_dies(
     });
 }
 
-/// Each publication needs the release of the previous one.
+/// The ring has one slot, so a publication finds room only after the previous event's release.
 #[test]
 fn loom_a_producer_dies_in_a_small_ring() {
     for (stores, least) in [(0, 8), (1, 4_000), (2, 15_000)] {

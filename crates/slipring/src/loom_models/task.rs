@@ -14,8 +14,8 @@ use crate::base::name::PRODUCER;
 use crate::base::sync::{Condvar, Mutex};
 use Access::Read;
 
-/// The waker of [`block_on`]: a flag, and the condition variable on which `block_on` sleeps.
-/// Several wake-ups that come before the next poll end one sleep together.
+/// The waker of [`block_on`]: a flag, and the condition variable on which `block_on` sleeps. If
+/// several wake-ups come before the next poll, together they end a single sleep.
 struct Woken(Mutex<bool>, Condvar);
 
 impl Wake for Woken {

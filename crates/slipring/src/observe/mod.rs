@@ -1,7 +1,7 @@
 //! An observer is a reader that no stage and no producer waits for.
 //!
-//! `words` is the memory that a writer shares with observers, `mirror` the writer, and `observer`
-//! the observers. In this order, each file uses only earlier ones.
+//! The files are, in this order: `words`, the memory that a writer shares with observers; `mirror`,
+//! the writer; and `observer`, the observers. Each file uses only earlier ones.
 
 pub(crate) mod mirror;
 pub(crate) mod observer;

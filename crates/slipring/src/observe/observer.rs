@@ -2,9 +2,9 @@
 //! missed.
 //!
 //! Invariants
-//! - I1: an observer's position passes a put when the observer returns the put's value, or counts
-//!   the put as missed. The observer counts each put between two returned values. If any put
-//!   follows the observer's start, the observer returns the last put's value before it reports
+//! - I1: an observer moves past a put by returning the put's value, or by counting the put as
+//!   missed. The puts between two returned values are all counted. If any put follows the
+//!   observer's start, the observer returns the last put's value before it reports
 //!   [`ObserveError::Closed`].
 //! - I2: an observer skips puts only if the put that it reads next was overwritten (words::I2), or
 //!   if the caller asks for the newest value. Its position never goes beyond the last put.

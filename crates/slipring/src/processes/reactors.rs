@@ -3,7 +3,7 @@
 //! A process has one such thread per ring and queue in which its tasks have waited. The first task
 //! that waits in a queue starts the queue's thread. The thread ends when the last handle of the
 //! ring goes. If the system refuses the thread, a task that waits is woken at once, and polls until
-//! the system grants one.
+//! the system grants a thread.
 //!
 //! Invariants
 //! - I1: the thread owns its [`Reactor`] and a weak reference to the ring. It uses the ring by a
@@ -176,8 +176,8 @@ fn turn(
     Some((notified, notice))
 }
 
-/// Wakes tasks. A waker is the code of an executor, and a panic of one waker must not leave the
-/// other tasks asleep.
+/// Wakes tasks. A waker runs code of an executor. If one waker panics, the other tasks must be
+/// woken all the same.
 fn wake(tasks: Vec<Task>) {
     for task in tasks {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.waker.wake())) {

@@ -274,7 +274,8 @@ mod tests {
         assert!(seat.last_death().is_some());
         assert_eq!((seat.owner(), seat.deaths()), (None, 1));
         assert_eq!(seat.take(3), Ok(()));
-        // A recovery that died between its two steps is repeated.
+        // The recovering process died between its two steps, and another process repeats the
+        // recovery.
         let owner = seat.owner.load(Relaxed);
         seat.bury(3);
         seat.owner.store(owner, Relaxed);

@@ -199,8 +199,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     }
 
     /// Stores the pool's landmark if a chunk crosses a multiple of `2^LANDMARK_BITS`. The claim
-    /// word is behind the chunk, and stays within a lap of it, because the chunk's bound is this
-    /// worker's.
+    /// word is behind the chunk. It stays within a lap of the chunk, because this worker's bound
+    /// still holds the chunk.
     fn pass_landmark(&self, chunk: &Range<u64>) {
         if (chunk.start ^ chunk.end) >> LANDMARK_BITS != 0 {
             let control = self.state.control();
@@ -288,9 +288,9 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     fn false_end(&self) -> Option<WaitError> {
         let control = self.state.control();
         let last = control.status.last_position()?;
-        // The events from the claim word up to the last position fit into the ring, because the
-        // pool has released none of them. All of these events are published, so a worker that finds
-        // events by stamps finds them all.
+        // The pool has released none of the events from the claim word up to the last position, so
+        // these events fit into the ring. All of them are published, so a worker that finds events
+        // by stamps finds them all.
         let claimed =
             || PoolWord(control.positions.line(self.claim_line).load(Relaxed)).seq(self.known());
         let seq = claimed();

@@ -70,8 +70,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// assert_eq!(result.unwrap_err().stage(), Some("root"));
     /// ```
     ///
-    /// A promise does not travel between processes. There, a request names a
-    /// `slipring_shm::PromiseSegment`.
+    /// A promise cannot be sent to another process. Between processes, a request names a
+    /// `slipring_shm::PromiseSegment` instead.
     ///
     /// # Errors
     /// The call returns the errors of [`Producer::publish`]. A call that returns an error has not
