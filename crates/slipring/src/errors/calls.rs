@@ -176,9 +176,9 @@ pub enum BatchError {
     /// The next event is published, but a stage before this stage has not released it. Only
     /// [`RawConsumer`](crate::RawConsumer) distinguishes `Gated` from `Unavailable`.
     Gated {
-        /// The stage that is furthest behind, among the stages before this stage.
+        /// Of the stages before this stage, the one that is furthest behind.
         stage: Name,
-        /// Number of events that `stage` could handle and has not released.
+        /// Number of events that `stage` could handle, and that it has not released yet.
         lag: u64,
     },
     /// Other workers of the pool took all available events. The worker's next call may succeed.

@@ -41,7 +41,7 @@ pub enum Cause {
         /// The dead process's id, or 0 if the id is not known.
         pid: u32,
     },
-    /// Another process recorded the failure, in these words. Only rings between processes have this
+    /// Another process recorded the failure, with this text. Only rings between processes have this
     /// cause.
     Elsewhere(String),
     /// The stage's thread could not be started.

@@ -454,8 +454,8 @@ impl<E: Send + 'static, L: Layout, S: Sharing> Handlers<'static, E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// Returns a [`BuildError`] in the cases of [`Handlers::run`], or the system's refusal to start
-    /// a thread.
+    /// Returns a [`BuildError`] in the same cases as [`Handlers::run`], or an error if the system
+    /// refuses to start a thread.
     pub fn spawn(self) -> Result<(Producer<E, L, S>, Pipeline), Error> {
         let (built, producer) = self.prepare(Caller::Leaves)?;
         let pipeline = built.spawn()?;

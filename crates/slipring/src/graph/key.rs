@@ -161,7 +161,7 @@ impl<A, C> Key<A, C> {
         (self.stage, self.handles)
     }
 
-    /// Asserts that the user may run the stage by its handles.
+    /// Asserts that the user may exchange the key for handles, and run the stage with them.
     pub(super) fn assert_lends_handles(&self, thread: &ThreadChoice) {
         let name = || self.stages.name(self.stage);
         if let Some(option) = self.handler_option {

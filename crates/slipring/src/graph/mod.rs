@@ -413,8 +413,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// See [`Tap`](crate::Tap).
     ///
     /// A stage that may write must come [`after`](Key::after) or before the tap. A stage behind the
-    /// tap gets an event after every reader at the tap has released it. A tap cannot come after a
-    /// tap.
+    /// tap gets an event only after every reader at the tap has released it. A tap cannot come
+    /// after another tap.
     ///
     /// ```
     /// use slipring::StartAt;

@@ -10,8 +10,8 @@ use crate::ring::slots::{Interleaved, Layout};
 /// A handle by which any thread gets the positions and the counters of a running graph.
 ///
 /// [`Chain::monitor`](crate::Chain::monitor) binds a monitor to a chain, and
-/// [`Ring::monitor`](crate::Ring::monitor) returns the monitor of a ring. Clones report the same
-/// graph, and do not keep the graph alive.
+/// [`Ring::monitor`](crate::Ring::monitor) returns the monitor of a ring. All clones of a monitor
+/// report on the same graph. They do not keep the graph alive.
 ///
 /// ```
 /// let monitor = slipring::Monitor::new();
@@ -83,8 +83,9 @@ impl<E, L: Layout> Monitor<E, L> {
     /// | waits of a thread, and their time | at the first flush after the wait |
     /// | latencies, turns | at once |
     ///
-    /// A thread that waits for long flushes its counts as the wait begins, and the drop of a handle
-    /// flushes all of its counts. A handle flushes nothing while its thread does not use it.
+    /// If a thread waits for a long time, it flushes its counts as the wait begins. The drop of a
+    /// handle flushes all of the handle's counts. A handle flushes nothing while its thread does
+    /// not use it.
     ///
     /// A report costs the calling thread one load per position and count, and a few allocations.
     /// The graph's own threads only spend the time to fetch back the cache lines that the report

@@ -88,7 +88,7 @@ impl<E, L: Layout> Pool<E, Writing, L> {
     }
 }
 
-/// Maps a marker type ([`Reading`], [`Writing`]) to its access.
+/// Maps a marker type ([`Reading`], [`Writing`]) to the access that it stands for.
 pub(crate) trait AccessMarker {
     const ACCESS: Access;
 }

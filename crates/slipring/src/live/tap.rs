@@ -407,7 +407,8 @@ mod tests {
             assert!(join::<u64, Interleaved>(&observed, 0, StartAt::Now).is_err());
             assert_eq!(word(), if room == 64 { u64::MAX } else { last });
             assert_eq!(positions.held(tap, 0), 0);
-            // Only the last seat's member holds the event at 0, so it alone counts.
+            // All members leave, except the one in the last seat, which holds the event at position
+            // 0.
             Producer::<u64>::new(core.clone(), Default::default()).publish(|_| ()).unwrap();
             let held = members.pop().unwrap();
             members.drain(..).rev().for_each(drop);

@@ -422,7 +422,7 @@ fn loom_twin_adopted_tombstone_unseen() {
     caught("chunks::loom_a_worker_dies_with_a_tombstone", "adopted-tombstone-unseen", how);
 }
 
-/// A cell names the lap and the seat, and a new cell names none.
+/// A cell names a lap and a seat; a new cell names neither.
 #[test]
 fn a_cell_names_lap_and_seat() {
     for shift in [0, 2, 10] {

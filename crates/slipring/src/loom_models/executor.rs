@@ -2,7 +2,7 @@
 //! sleep.
 //!
 //! The models have two threads of an executor on rings of two slots, with `Wait::Blocking`. A
-//! handler that blocks keeps its thread, so a stage that is not handed on is a deadlock.
+//! handler that blocks keeps its thread, so a stage that is not handed on causes a deadlock.
 
 use loom::sync::Notify;
 use loom::thread;

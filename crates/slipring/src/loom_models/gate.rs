@@ -1,5 +1,5 @@
-//! Models of gating: a producer claims a slot only after every gating stage has released it; in a
-//! ring without stages, only after its previous publication.
+//! Models of gating: a producer claims a slot only after every gating stage has released it. In a
+//! ring without stages, a producer claims a slot only after the slot's previous event is published.
 //!
 //! The models have one or two producers and up to two stages, on rings of 1 or 2 slots.
 

@@ -175,7 +175,7 @@ enum Caught {
 }
 
 /// Waits for the end of `child`, and returns its standard output and standard error. Passes on each
-/// line about executions at once, because it shows that this process makes progress, too.
+/// line about executions at once, because the child's progress is this process's progress, too.
 fn heard(mut child: Child) -> (ExitStatus, String, String) {
     let (out, err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
     let out = std::thread::spawn(move || read_to_string(out).expect("text"));

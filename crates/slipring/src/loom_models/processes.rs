@@ -1,6 +1,6 @@
 //! Models of rings between processes. Each process of a model has a `SegmentRing`, and so a
-//! `Control`, of its own; all of them have one board, which lies on the heap. A process dies as
-//! [`mortal`](super::mortal) says.
+//! `Control`, of its own; all of them have one board, which lies on the heap.
+//! [`mortal`](super::mortal) explains how a process dies.
 //!
 //! A process that has found the proof of a death sees everything that the dead process did: the
 //! kernel orders the two. Therefore, in most models, one thread lives twice: as the process that
@@ -24,7 +24,7 @@ use crate::segment::{
 const ELSEWHERE: Caught = Caught::Message("a successor begins elsewhere");
 const HALF_WRITTEN: Caught = Caught::Message("a half-written event is not announced");
 
-/// States of the lock byte of a participant.
+/// The states of a participant's lock byte.
 const FREE: u64 = 0;
 const HELD: u64 = 1;
 
@@ -70,7 +70,7 @@ impl Proof for Bytes {
     }
 }
 
-/// A segment, and the lock bytes of its participants. All of them are held at first.
+/// A segment, and the lock bytes of its participants. At first, all bytes are held.
 pub(super) struct Segment {
     memory: HeapSegment,
     pub(super) bytes: Arc<Bytes>,
@@ -194,7 +194,8 @@ impl Segment {
         unsafe { ring.producer() }
     }
 
-    /// Makes the producer of one of several seats. Returns `None` if the seat has an owner.
+    /// Makes a producer on one of several producers' seats. Returns `None` if the seat has an
+    /// owner.
     pub(super) fn try_shared_producer(
         &self,
         number: u32,
@@ -321,9 +322,9 @@ pub(super) fn publish_runs(
     published
 }
 
-/// A stage dies after `stores` stores, and its successor continues. Until its death, the first
-/// process asks for two events and releases one, twice. Meanwhile, the producer publishes `runs`,
-/// and begins new laps as soon as it has room.
+/// A stage dies after `stores` stores, and its successor continues. Before its death, the first
+/// process twice asks for two events and releases one of them. Meanwhile, the producer publishes
+/// `runs`, and begins new laps as soon as it has room.
 fn a_stage_dies(stores: usize, capacity: usize, runs: &'static [usize], least: usize) {
     explore_unfenced(least, None, move || {
         let segment = Segment::unfenced(capacity, &[(Access::Read, &[])]);

@@ -75,7 +75,8 @@ fn take_over(segment: &Segment, number: u32, stores: usize) -> Option<SegmentWri
     None
 }
 
-/// Two processes find a dead one in a seat, and take the seat. One of them may die meanwhile.
+/// Two processes find that a seat's owner is dead, and each of them tries to take the seat. One of
+/// the two may die meanwhile.
 #[test]
 fn loom_two_processes_recover_a_dead_one() {
     for stores in [0, 1, usize::MAX] {

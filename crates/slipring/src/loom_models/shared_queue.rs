@@ -1,5 +1,5 @@
-//! Model of a sleeper and a notifier of the queue that processes share. The model's futex has no
-//! limit, so a lost wake-up is a deadlock.
+//! Model of a sleeper and a notifier of the queue that processes share. The model's futex sleeps
+//! without a time limit, so a lost wake-up causes a deadlock.
 //!
 //! In a loom model no queue is quiet, so the two parties rely on their fences. The models of quiet
 //! queues are in `wait/queue_model/between_processes.rs`. Those models cannot show that the sleeper

@@ -1,5 +1,5 @@
 //! Models of threads that sleep and wake: no wake-up is lost. Each model ends with a wake-up that
-//! the sleeper needs, so a lost wake-up is a deadlock.
+//! the sleeper needs, so a lost wake-up causes a deadlock.
 //!
 //! The models have two or three threads and one event, on rings of 1 or 2 slots with
 //! `Wait::Blocking`.

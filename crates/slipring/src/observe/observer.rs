@@ -1,4 +1,4 @@
-//! An observer reads a mirror, holds no thread up, and counts exactly the values that the observer
+//! An observer reads a mirror without holding up any thread, and counts exactly the values that it
 //! missed.
 //!
 //! Invariants

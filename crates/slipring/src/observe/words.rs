@@ -112,7 +112,8 @@ pub(super) struct Words {
 
 impl Words {
     /// Creates slots for `capacity` values of type `T`. `start` is twice the index of the first put
-    /// (see [`PUT`]). Unless `overcommit`, the slots must fit the memory that is available.
+    /// (see [`PUT`]). Unless `overcommit` is `true`, returns an error if the slots take more memory
+    /// than is available.
     pub(super) fn new<T>(
         capacity: usize,
         start: u64,

@@ -39,8 +39,8 @@ use crate::ring::spec::Delivery;
 use crate::ring::stamp;
 use crate::ring::words::{PoolWord, SeatedClaim, ahead};
 
-/// Returns a boundary, which is a position such that all positions before it are published, and no
-/// party has released an event at or after it.
+/// Returns a boundary: a position before which all positions are published, and from which on no
+/// party has released an event.
 pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     let control = &core.control;
     let plan = &control.plan;
@@ -135,8 +135,8 @@ pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
     !is_held && stamp::is_free(slots.word_at(at), at, slots.shift())
 }
 
-/// Distance from a claim to the later cache line that a producer fetches in advance, in bytes of
-/// slots; approximate.
+/// Approximate distance from a claim to the later cache line that a producer fetches in advance, in
+/// bytes of slots.
 const FETCH_AHEAD: u64 = 128;
 
 /// Fetches the cache line of a slot that the caller will claim soon, unless another producer claims

@@ -56,8 +56,8 @@ pub trait Proof: Send + Sync {
 ///   pool continue to wait.
 /// - Several producers count as dead by the same rule. While another producer lives, the dead
 ///   producer's claim is given up, and the stages continue with the events of the living producers.
-/// - Shards do not replace each other, so a dead shard has the effect as soon as other parties wait
-///   for it.
+/// - Shards do not replace each other, so the death of a shard takes effect as soon as another
+///   party waits for that shard.
 ///
 /// A party whose last handle has left does not count as dead, even if other handles of the party
 /// died before.
@@ -107,10 +107,10 @@ pub(crate) struct Death {
     pub(crate) pid: u32,
 }
 
-/// The world of a segment's ring, as one process sees it: the way in which the process learns of
-/// deaths, and the threads that sleep on behalf of the process's tasks.
+/// The `World` of a segment's ring in one process. It says how the process learns of deaths, and
+/// has the threads that sleep on behalf of the process's tasks.
 pub struct Processes {
-    /// For each party, the effect if a process of the party dies.
+    /// For each party, the effect of the death of one of its processes.
     pub(crate) on_death: Box<[OnDeath]>,
     /// Longest time between two checks for deaths.
     pub(crate) notice: Duration,
@@ -261,9 +261,9 @@ impl Processes {
         seat.find_dead(owner, proof)
     }
 
-    /// Recovers the participant `dead`, if it is dead. First notes the death on each of the
-    /// participant's seats, because while a process holds the proof of the death, the participant
-    /// does not look dead.
+    /// Recovers the participant `dead`, if it is dead. Before that, notes the death on each of the
+    /// participant's seats. It could not do so later: while a process holds the proof of the death,
+    /// the participant does not look dead.
     pub(crate) fn recover(&self, seats: &[Line<Seat>], dead: u32, ring: &dyn Recover) {
         let find = |seat: &Line<Seat>| self.find_owner_dead(seat, dead);
         let found = twin!("death-unnoted":

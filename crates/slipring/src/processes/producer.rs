@@ -25,7 +25,8 @@ pub struct Apart {
     seat: usize,
     /// End of the handle's last claim.
     claim_end: u64,
-    /// Whether the handle's claims end at the ring's end at the latest.
+    /// Whether a claim of this handle stops at the ring's end, instead of continuing at the first
+    /// slot.
     stops_at_end: bool,
 }
 

@@ -207,11 +207,11 @@ impl Processes {
         }
     }
 
-    /// Returns the death of a participant that has a place of `party`, as [`Processes::death_of`]
-    /// does, and the number of its shard, if the party is sharded. Returns `None` if no participant
-    /// of the party has died, or if waiting calls must not return the death. The death of a pool's
-    /// worker, or of one of several producers, counts only once the party has no living
-    /// participant.
+    /// Looks for a dead participant that has a place of `party`. Returns its death, as
+    /// [`Processes::death_of`] does, and the number of its shard, if the party is sharded. Returns
+    /// `None` if no participant of the party has died, or if waiting calls must not return the
+    /// death. The death of a pool's worker, or of one of several producers, counts only once the
+    /// party has no living participant.
     fn death_in(&self, control: &Control, party: usize) -> Option<(Option<usize>, Death)> {
         if matches!(self.on_death.get(party)?, OnDeath::Wait | OnDeath::Close) {
             return None;
@@ -295,7 +295,8 @@ fn holds_up(control: &Control, party: usize) -> Option<usize> {
     (ahead(frontier, position) <= 0 && stage.after.contains(&upstream)).then_some(upstream)
 }
 
-/// Forgets the deaths of former handles of a party, for a handle that joins the party (`seat::I4`).
+/// Forgets the deaths of a party's former handles. Called when another handle joins the party
+/// (`seat::I4`).
 pub(crate) fn forget_deaths(control: &Control, party: usize) {
     control.seats_of(party).iter().for_each(|seat| seat.forget_death());
 }

@@ -189,8 +189,9 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         false
     }
 
-    /// Returns whether the frontier of the pool's dependencies contradicts the claim word, if the
-    /// claim word is still at `seq`. `nothing` says that no run begins or continues at `seq`.
+    /// Returns whether the frontier of the pool's dependencies contradicts a claim word at `seq`.
+    /// The answer means nothing if the claim word has moved on from `seq`. `nothing` says that no
+    /// run begins or continues at `seq`.
     #[inline]
     fn is_false_limit(&self, seq: u64, nothing: bool) -> bool {
         let free = if nothing { 0 } else { self.state.core.capacity() as i64 };

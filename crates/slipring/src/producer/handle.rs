@@ -31,8 +31,8 @@ pub(crate) mod sealed {
     use crate::ring::core::Core;
     use crate::ring::slots::Layout;
 
-    /// Whether a producer's handle is the only one of its ring, and how it takes positions and
-    /// ends.
+    /// The kind of a producer's handle: whether it is the only one of its ring, how it takes
+    /// positions, and how it ends.
     #[allow(private_interfaces)]
     pub trait Sharing: Sized + 'static {
         /// Whether the ring may have several producers.
@@ -172,7 +172,7 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// if the thread that creates the handle is already unwinding, and it becomes true at `close`
     /// or `close_all`.
     pub(crate) ignores_panic: bool,
-    /// State of a handle of this kind.
+    /// The part of the handle's state that depends on the kind of producer.
     pub(crate) sharing: S,
 }
 
@@ -198,9 +198,9 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
 pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Creates a handle, and adds it to the number of producers. The caller creates `learned`,
-    /// because the wait strategy may panic while it does so. A panic in this function would leave
-    /// the number of producers too high.
+    /// Creates a handle, and counts it as a producer. The caller creates `learned`, because the
+    /// wait strategy may panic while it does so. A panic in this function would leave the number of
+    /// producers too high.
     pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
@@ -285,9 +285,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.core.capacity() as usize
     }
 
-    /// Returns the position that this handle's next claim gets. In a ring with several producers,
-    /// other producers may have claimed that position meanwhile: it was free when this handle last
-    /// claimed slots or was made.
+    /// Returns the position that this handle's next claim gets, unless another producer of the ring
+    /// claims it first: the position was free when this handle last claimed slots or was made.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(8, || 0u64)?;
