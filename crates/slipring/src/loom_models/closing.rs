@@ -148,8 +148,8 @@ fn loom_two_producers_leave() {
     });
 }
 
-/// The last producer dies after `stores` stores of leaving. A process recovers it, and the ring is
-/// closed if the producer had begun to leave.
+/// The last producer dies while it leaves, after its first `stores` stores. A process recovers it,
+/// and the ring is closed if the producer had begun to leave.
 #[test]
 fn loom_the_last_producer_dies_while_it_leaves() {
     for stores in 0..6 {
@@ -183,8 +183,8 @@ fn loom_the_last_producer_dies_while_it_leaves() {
     }
 }
 
-/// A producer closes the ring for all producers, and dies after `stores` stores of that. If it has
-/// stored that the ring is closing, a stage closes the ring in its place.
+/// A producer closes the ring for all producers, and dies after its first `stores` stores. If it
+/// has stored that the ring is closing, a stage closes the ring in its place.
 #[test]
 fn loom_a_producer_dies_while_it_closes() {
     for stores in 0..4 {
@@ -229,8 +229,8 @@ fn loom_a_producer_closes_for_a_dead_one() {
     });
 }
 
-/// A stage dies after `stores` stores of closing the ring. Its successor and the other stage find
-/// the same end.
+/// A stage dies while it closes the ring, after its first `stores` stores. Its successor and the
+/// other stage find the same end.
 #[test]
 fn loom_a_stage_dies_while_it_closes() {
     for stores in 0..4 {

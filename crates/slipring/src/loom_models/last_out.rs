@@ -38,8 +38,8 @@ fn read(reader: &mut SegmentReader<u64>, polls: usize) -> (u64, bool) {
     (seen, false)
 }
 
-/// The last living producer leaves, while a process recovers a dead one, and dies after `stores`
-/// stores of the recovery.
+/// The last living producer leaves. Meanwhile, a process recovers a dead producer, and dies after
+/// the first `stores` stores of the recovery.
 #[test]
 fn loom_a_producer_leaves_while_a_dead_one_is_recovered() {
     for (stores, least) in [(0, 200), (1, 500), (2, 500), (3, 500), (4, 500), (9, 500)] {
@@ -93,9 +93,9 @@ fn loom_a_dead_leaver_is_recovered_beside_a_dead_producer() {
     });
 }
 
-/// The last producer dies after `stores` stores of leaving. A stage waits for it, in a ring that
-/// declares that waiting stages return `PeerDead`. If the producer had begun to leave, the stream
-/// ends, and no call of the stage returns `PeerDead`.
+/// The last producer dies while it leaves, after its first `stores` stores. A stage waits for it,
+/// in a ring that declares that waiting stages return `PeerDead`. If the producer had begun to
+/// leave, the stream ends, and no call of the stage returns `PeerDead`.
 #[test]
 fn loom_the_death_of_a_leaver_is_not_told() {
     for stores in 0..5 {
@@ -121,8 +121,9 @@ fn loom_the_death_of_a_leaver_is_not_told() {
     }
 }
 
-/// One producer leaves, and the other dies after `stores` stores of a publication, in a ring that a
-/// producer's death closes. Whichever comes first, the ring closes behind the published events.
+/// One producer leaves, and the other dies in a publication, after its first `stores` stores. The
+/// ring is declared so that a producer's death closes it. Whichever comes first, the ring closes
+/// behind the published events.
 #[test]
 fn loom_the_last_producer_dies_and_closes() {
     for stores in 0..6 {

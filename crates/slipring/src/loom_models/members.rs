@@ -75,8 +75,9 @@ fn assert_free(ring: &SegmentRing<u64>, seq: u64) {
     assert!(members(ring) == 0 && held >= seq as i64, "a dead member holds events");
 }
 
-/// A process joins beside a member or, if it `has_joined`, reads and leaves. It dies after `stores`
-/// stores of that. Another process recovers it. Meanwhile, the living member keeps its event.
+/// A process joins beside a member or, if it `has_joined`, reads and leaves. It dies after its
+/// first `stores` stores. Another process recovers it. Meanwhile, the living member keeps its
+/// event.
 fn a_member_dies(has_joined: bool, stores: usize, least: usize) {
     explore(least, Some(2), move || {
         let segment = tapped(1, 2, &[], Wait::BusySpin);

@@ -413,9 +413,9 @@ fn loom_twin_held_back() {
     caught("processes::loom_a_stage_dies_again", "held-back", HALF_WRITTEN);
 }
 
-/// A producer publishes the runs `before`, and dies after `stores` stores of that. Its successor
-/// publishes the runs `after`. Meanwhile, a row of as many stages as `stages` says reads and
-/// releases events, also in the middle of a run.
+/// A producer publishes the runs `before`, and dies after its first `stores` stores. Its successor
+/// publishes the runs `after`. Meanwhile, the stages, one behind the other, read and release
+/// events, also in the middle of a run. `stages` is their number.
 fn a_producer_dies(
     stores: usize,
     (capacity, stages): (usize, usize),

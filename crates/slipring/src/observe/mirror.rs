@@ -56,7 +56,7 @@ impl<T: Plain> Mirror<T> {
     /// Example: [`Mirror`].
     ///
     /// # Errors
-    /// Returns [`BuildError::Capacity`] if `capacity` is no power of two,
+    /// Returns [`BuildError::Capacity`] if `capacity` is not a power of two,
     /// [`BuildError::MemoryShortage`] if the values take more memory than is available, or
     /// [`BuildError::Memory`] if the allocator has no memory for them.
     pub fn new(capacity: usize) -> Result<Mirror<T>, BuildError> {

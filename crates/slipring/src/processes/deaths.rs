@@ -206,7 +206,7 @@ impl DeathChecks {
         self.is_due_now(notice)
     }
 
-    /// Like [`DeathChecks::is_due`], but for a call that reads the clock.
+    /// Like [`DeathChecks::is_due`], but reads the clock in any case.
     #[inline(never)]
     fn is_due_now(&mut self, notice: Duration) -> bool {
         // A model has no time, so in a model only waiting calls check for deaths.

@@ -1,4 +1,4 @@
-//! Queries about the previous process at a handle's place: which events come again and, if the
+//! Queries about the previous process at a handle's place: which events are lent again and, if the
 //! stage writes, which of these events may be half-written.
 //!
 //! Invariants
@@ -181,7 +181,8 @@ impl<E, A: sealed::Access, L: Layout> Batch<'_, E, A, SeatedWorker, L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn redelivered(&self) -> SeqRange {
-        // A batch lies within one chunk. If a chunk comes again, all of its events come again.
+        // A batch lies within one chunk. If a chunk is lent again, all of its events are lent
+        // again.
         let len = if self.position.again().is_empty() { 0 } else { self.len };
         SeqRange::new(self.view.first_seq(), len as usize)
     }
