@@ -5,7 +5,7 @@
 //! | `handle` | the handle: its state, its open claim, its counts, its drop |
 //! | `room` | which positions are free |
 //! | `reserve` | positions: taking them, waiting for them |
-//! | `sharing` | how a ring's only producer, and one of several, take positions and end |
+//! | `sharing` | how the producers of a ring, one or several, take positions and close the ring |
 //! | `publish` | publishing a claim, and publishing in one call |
 //! | `ask` | publishing a request, whose asker hears of the graph's end |
 //! | `claim` | claims as leases: slots lent to be filled |

@@ -18,8 +18,9 @@ use crate::ring::words::ahead;
 use crate::ring::world::World;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Publishes a claim for which one store of a stamp or of the cursor does not suffice: records
-    /// latency samples, assigns shard ids, stores a cursor beside the stamps, or refreshes stamps.
+    /// Publishes a claim that needs more than one store of a stamp or of the cursor: it also
+    /// records latency samples, assigns shard ids, stores a cursor beside the stamps, or refreshes
+    /// stamps.
     #[inline(never)]
     fn commit_slow(&mut self, seq: u64, len: u64) {
         let core = &*self.core;
@@ -121,7 +122,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(seq)
     }
 
-    /// Works as [`Producer::publish`], but never waits.
+    /// Like [`Producer::publish`], but never waits.
     ///
     /// ```
     /// use slipring::ClaimError;
@@ -144,10 +145,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(seq)
     }
 
-    /// Works as [`Producer::publish`], but waits at most until `deadline`.
+    /// Like [`Producer::publish`], but waits at most until `deadline`.
     ///
-    /// Inside a handler on shared threads, the waiting thread runs other stages, so the call may
-    /// return late by the turn of one of them; see [`Chain::threads`](crate::Chain::threads).
+    /// Inside a handler on shared threads, the waiting thread runs other stages. So the call may
+    /// return after `deadline`, when such a stage has ended its turn; see
+    /// [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```
     /// use slipring::ClaimError;
@@ -175,16 +177,15 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(seq)
     }
 
-    /// Works as [`Producer::publish`], but drops the event instead of waiting when the ring is
-    /// full.
+    /// Like [`Producer::publish`], but drops the event instead of waiting when the ring is full.
     ///
     /// Returns the event's position, or `None` if the event was dropped, in which case `fill` was
     /// not called. [`StageReport::dropped`](crate::StageReport::dropped) counts the dropped events.
     ///
-    /// Between processes, a call that finds the ring full also checks for dead processes, if a
-    /// *notice*, the longest time between two checks, has passed since the handle's last check. If
-    /// only a dead reader of a tap holds the ring up, the check removes the reader, and the next
-    /// call finds room.
+    /// In a ring between processes, a call that finds the ring full also checks for dead processes,
+    /// unless the handle's last check was less than a *notice* ago. (A notice is the longest time
+    /// between two checks.) If only a dead reader of a tap keeps the ring full, the check removes
+    /// that reader, and the next call finds room.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(2, || 0)?;
@@ -195,10 +196,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// The call fails if the graph was closed or halted, or has failed. It returns
-    /// [`WaitError::PeerDead`] if the ring is full because a process has died, and the declaration
-    /// of that process's stage asks for this error. A call that returns an error counts no dropped
-    /// event. After a call that returned `PeerDead`, the next call drops its event again instead of
-    /// returning the error.
+    /// [`WaitError::PeerDead`] if the ring is full because a process has died, and that process's
+    /// stage was declared to report this error. A call that returns an error counts no dropped
+    /// event. The call that follows one with `PeerDead` drops its event again.
     #[inline]
     pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, WaitError> {
         let seq = self.reserve_now()?;

@@ -45,8 +45,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.free_slots(0)
     }
 
-    /// Works as [`Producer::remaining`], but leaves an open claim of `claimed` positions open. In a
-    /// ring with a single producer, these positions count as free.
+    /// Like [`Producer::remaining`], but keeps an open claim of `claimed` positions open.
     pub(crate) fn free_slots(&mut self, claimed: usize) -> usize {
         if S::MANY {
             self.next = self.core.control.positions.claimed(&self.core.control.plan, self.next).0;
@@ -79,8 +78,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         })
     }
 
-    /// Checks for dead processes, if a check is due, for a call that found no room and does not
-    /// wait. Returns the error that this call must return, if any.
+    /// Called when a call that does not wait has found no room. Checks for dead processes, if a
+    /// check is due, and returns the error that the caller must return, if any.
     #[inline]
     pub(crate) fn refused(&mut self) -> Option<WaitError> {
         if !L::World::SHARED {
@@ -90,8 +89,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if due || self.number.taken().is_some() { self.heard(due) } else { None }
     }
 
-    /// Works as [`Producer::refused`], for a handle that has just registered a waker. If there is
-    /// an error, removes the waker, leaves the error to the next call, and returns `true`.
+    /// Like [`Producer::refused`], for a handle that has just registered a waker. If there is an
+    /// error, the call removes the waker, keeps the error for the handle's next call, and returns
+    /// `true`.
     pub(crate) fn hears_of_death(&mut self) -> bool {
         let Some(death) = self.refused() else { return false };
         self.disarm();
@@ -132,7 +132,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(self.claim_alone(len))
     }
 
-    /// Takes positions, if no other handle can claim. The handle claims by a store, because a
+    /// Takes positions while no other handle can claim. The handle claims by a store, because a
     /// compare-and-swap would cost as much as the rest of the claim.
     #[inline(always)]
     fn claim_alone(&mut self, len: u64) -> u64 {
@@ -142,7 +142,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         seq
     }
 
-    /// Works as [`Producer::reserve_shared`], for a handle that is not alone or has not always been
+    /// Like [`Producer::reserve_shared`], for a handle that is not alone or has not always been
     /// alone.
     #[inline]
     fn reserve_in_company(&mut self, len: u64, company: Company) -> Result<u64, Refusal> {
@@ -184,8 +184,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(seq)
     }
 
-    /// Claims `len` positions from the position in `word` on. Other producers have moved the claim
-    /// word to that position.
+    /// Claims `len` positions after other producers have moved the claim word to `word`. The claim
+    /// starts at the position in `word`.
     #[inline(never)]
     fn claim_again(&mut self, word: ClaimWord, len: u64) -> Result<u64, Refusal> {
         self.next = self.open_position(word)?;
@@ -214,8 +214,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Works as [`Producer::find_room`], and begins at the last position of the claim word that
-    /// this handle knows.
+    /// Like [`Producer::find_room`], but begins at the last position of the claim word that this
+    /// handle knows.
     #[cold]
     fn find_shared_room(&mut self, len: u64) -> Result<(), Refusal> {
         self.next = self.core.control.positions.claim_at(
@@ -298,8 +298,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 Refusal::Gated(slowest) if round != 0 && is_over() => {
                     return Err(ClaimError::TimedOut(self.core.control.plan.name_of(slowest)));
                 }
-                // If this thread may run stages of the graph, it runs one of them for a batch,
-                // which may make room.
+                // If this thread may run stages of the graph, it runs one batch of one stage, which
+                // may make room.
                 Refusal::Gated(_) if !is_over() && helper::step(&self.core.control, deadline) => {}
                 Refusal::Gated(slowest) => self.wait(len, slowest, deadline)?,
             }
@@ -396,8 +396,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.give_up_open_claim();
         let number = self.task_number();
         let (core, next) = (&*self.core, self.next);
-        // No thread wakes tasks when the graph's deadline passes, so `arm_for_room` fails a graph
-        // that is overdue.
+        // No thread wakes tasks when the graph's deadline passes. So this function itself fails the
+        // graph if the deadline has passed.
         if core.control.status.overdue().is_some() && !Self::is_ready(core, next, len) {
             core.control.expire(core.control.plan.producer_party(), next);
         }
@@ -412,7 +412,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 }
 
-/// Room for a claim, as the subject of a wait.
+/// The condition for which a producer waits: room for a claim.
 struct Room<'c, E, L: Layout, S> {
     core: &'c Core<E, L>,
     /// The producer's position when the wait began.

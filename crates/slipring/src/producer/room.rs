@@ -1,4 +1,4 @@
-//! A handle's knowledge of the ring's free positions.
+//! How a producer's handle finds out which positions of the ring are free.
 
 use crate::base::prefetch;
 use crate::errors::WaitError;
@@ -39,23 +39,24 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         );
         let limit = gate.wrapping_add(capacity);
         // No stage can release an event that the only producer has not published, but a damaged
-        // word of a segment may say so. If this handle believed such a word once, the gate would
-        // stay too high for ever.
+        // word of a segment may claim that a stage has done so. If this handle believed such a word
+        // once, its limit would stay too high for ever.
         let is_beyond = || ahead(limit, self.next.wrapping_add(capacity)) > 0;
         if !S::MANY && L::World::SHARED && is_beyond() {
             return Err(Refusal::Wait(WaitError::Damaged));
         }
         // The limit of a single producer never decreases, even if `gate` is lower than at an
         // earlier call. A joining member can lower `gate` for a moment, and so can a worker that
-        // lost a race for a chunk. If `limit` fell to a position inside of an open claim, `commit`
+        // lost a race for a chunk. If `limit` fell to a position inside an open claim, `commit`
         // would move `next` past `limit`, to the claim's end.
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
-        // Until the next call of `find_room`, this handle claims only positions of the lap that
-        // ends at `limit`, which `may_refresh` checks. Its open claim starts in that lap, too,
-        // because no gating stage passes an open claim. The range from `next` to `limit` may be
-        // longer than a lap, because other producers may have claimed positions after `next`.
+        // `may_refresh` checks the lap that ends at `limit`. That lap suffices: until the next call
+        // of `find_room`, this handle claims no positions outside it, and its open claim starts
+        // inside it, because no gating stage passes an open claim. The range from `next` to `limit`
+        // may be longer than a lap, because other producers may have claimed positions after
+        // `next`.
         if !S::MANY {
             self.find_fetch_end();
         }
@@ -68,7 +69,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Returns the distance from a publication to the slot whose line it fetches, in slots.
+    /// Returns the distance from a published slot to the slot whose line the publication fetches,
+    /// in slots.
     #[inline(always)]
     fn fetch_distance(&self) -> u64 {
         (FETCH_DISTANCE / self.slots.stride().max(1) as u64).max(1)
@@ -86,9 +88,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.fetch_until = if fetches { self.limit.wrapping_sub(distance) } else { self.next };
     }
 
-    /// Fetches the cache line of a later slot than the one at `seq`, which was just published, so
-    /// that the producer's store to that slot finds the line. Called only with a single producer,
-    /// because another producer might be filling that slot.
+    /// Fetches the cache line of a slot that lies some distance after the slot at `seq`, which was
+    /// just published. So the producer's later store to that slot hits the cache. With many
+    /// producers the call does nothing, because another producer might be filling that slot.
     ///
     /// Stores that miss the cache wait in the store buffer, in order. A thread that publishes at
     /// full speed fills the buffer, and then waits for each line in turn. Without the fetch, this
@@ -106,7 +108,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 mod tests {
     use super::*;
 
-    /// A slot of such a ring takes 16 bytes, so the distance is 16 slots.
+    /// A slot with a `u64` and its stamp takes 16 bytes, so the distance is 16 slots.
     #[test]
     fn publications_fetch_only_free_slots_behind_a_stage_that_lags() {
         let (mut tx, mut rx) = crate::unicast(64, || 0u64).unwrap();

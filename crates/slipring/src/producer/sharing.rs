@@ -1,4 +1,5 @@
-//! How producers take positions and end: the only producer of a ring, and one of several producers.
+//! How producers take positions and close the ring: the only producer of a ring, and one of
+//! several.
 //!
 //! The module [`producer`](crate::producer) states the invariants: I1 for taking positions, and I4
 //! for the ring's end.

@@ -27,15 +27,15 @@ use crate::wait::{
     Condition, HandleLearner, KeepWaiting, Unmet, Wait, WaitOptions, WaitStrategy, wait_until,
 };
 
-/// The times that end one wait of an [`Awaited`] without a value.
+/// The time limits of one wait of an [`Awaited`].
 struct Bounds {
     /// Deadline of the user's call.
     deadline: Option<Instant>,
-    /// Time at which the wait returns, at the latest: the deadline, or before it.
+    /// Time at which the wait returns at the latest. It is never later than the deadline.
     until: Option<Instant>,
     /// Longest duration of the wait, if the strategy limits it.
     timeout: Option<Duration>,
-    /// Interval at which the wait checks whether it would never end; `None`: it never checks.
+    /// Longest time between two checks whether the wait would never end. `None` means no checks.
     notice: Option<Duration>,
 }
 
@@ -48,10 +48,10 @@ struct Bounds {
 /// neither fulfilled nor broken when the call checked it last. The handle does not keep the ring
 /// alive.
 ///
-/// Threads wait by [`wait`](Awaited::wait), [`wait_for`](Awaited::wait_for) and
+/// Threads call [`wait`](Awaited::wait), [`wait_for`](Awaited::wait_for) or
 /// [`wait_until`](Awaited::wait_until). Tasks of any runtime await the handle, which is a future:
-/// `(&mut answer).await` leaves the handle usable. One program may use both ways. The value is
-/// returned once; each later call returns [`AwaitError::Taken`].
+/// `(&mut answer).await` leaves the handle usable. One program may do both. The value is returned
+/// once; each later call returns [`AwaitError::Taken`].
 ///
 /// Dropping the handle abandons the promise: the other half gets its value back, or the value is
 /// dropped with the handle if it was handed over already.
@@ -80,14 +80,15 @@ impl<T> Awaited<T> {
         Awaited { half: Some(half), wait: None, asked: None }
     }
 
-    /// Lets the end of the graph of the request `asked` end the waits, too.
+    /// Ties the handle to the request `asked`: from now on, the end of the request's graph ends a
+    /// wait, too.
     pub(crate) fn of_request(self, asked: Asked) -> Awaited<T> {
         Awaited { asked: Some(asked), ..self }
     }
 
-    /// Chooses how threads wait for the value. Default: [`Wait::Blocking`]. A promise has only one
-    /// wait, from which a strategy could learn nothing. So the promise makes no learner, and
-    /// [`Wait::Adaptive`] acts as [`Wait::Blocking`].
+    /// Chooses how threads wait for the value. Default: [`Wait::Blocking`]. [`Wait::Adaptive`] acts
+    /// like [`Wait::Blocking`] here: it learns from earlier waits, and a promise is awaited only
+    /// once.
     ///
     /// ```
     /// use slipring::Wait;
@@ -111,8 +112,8 @@ impl<T> Awaited<T> {
     ///
     /// A thread that also owns the promise's other half waits for ever, unless the strategy has a
     /// timeout, because the library does not know which thread owns a half. If the other half was
-    /// forgotten (`std::mem::forget`), the waiter waits for ever, too, or until the promise's graph
-    /// ends.
+    /// forgotten (`std::mem::forget`), the thread waits until the graph of its request ends, or for
+    /// ever if the promise belongs to no request.
     ///
     /// If the calling thread is one of the threads that run the stages of the request's graph
     /// ([`Chain::threads`](crate::Chain::threads),
@@ -151,7 +152,7 @@ impl<T> Awaited<T> {
     /// # Errors
     /// The call returns the errors of [`wait`](Awaited::wait). When the given time is over, it
     /// returns [`AwaitError::TimedOut`], and may be repeated. The given time replaces the
-    /// strategy's timeout. A time beyond the clock's range never ends.
+    /// strategy's timeout. If the time exceeds the clock's range, the call waits without a limit.
     ///
     /// # Cost
     /// Costs what [`wait`](Awaited::wait) costs. If the value is not there yet, the call also reads
@@ -213,8 +214,8 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// Takes the value. If the promise is not settled, and its graph has ended, returns the graph's
-    /// end (I3).
+    /// Takes the value. If the promise is not settled and its graph has ended, returns the error
+    /// that says how the graph ended (I3).
     fn take_or_end(&mut self) -> Result<Option<T>, AwaitError> {
         match self.asked.as_ref().and_then(Asked::over) {
             None => Ok(None),
@@ -304,8 +305,8 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// Waits until a poll is due, or until a bound. If the wait would never end, returns the error
-    /// that says so.
+    /// Waits until a poll is due, or until one of the `bounds` is reached. If the wait would never
+    /// end, returns the error that says so.
     fn wait_once(&mut self, bounds: Bounds) -> Result<Option<WaitError>, AwaitError> {
         let Bounds { deadline, until, timeout, notice } = bounds;
         let half = self.half.as_mut().ok_or(AwaitError::Taken)?;
@@ -369,7 +370,7 @@ struct Answer<'a, T> {
     asked: Option<&'a Asked>,
     /// Deadline of the call.
     deadline: Option<Instant>,
-    /// Longest time between two checks for a wait that would never end.
+    /// Longest time between two checks whether the wait would never end.
     notice: Option<Duration>,
     /// The error of a wait that would never end.
     stuck: Option<WaitError>,
@@ -397,7 +398,7 @@ impl<T> Condition for Answer<'_, T> {
 /// No thread wakes a task when the graph's deadline passes; the task's next poll then fails the
 /// graph. A poll on a thread that runs the graph's stages
 /// ([`Chain::threads`](crate::Chain::threads), [`Chain::run_inline`](crate::Chain::run_inline))
-/// runs one of the stages for a batch, and asks to be polled again at once.
+/// runs one batch of one of these stages, and asks to be polled again at once.
 ///
 /// The value is ready only once, so this future needs no budget, unlike a ring's futures.
 ///

@@ -8,11 +8,12 @@
 //!
 //! 1. It writes the value, and adds [`FULFILLED`]; or it adds [`BROKEN`]. This addition is
 //!    wait-free.
-//! 2. If the word before was 0, the half is done, and the allocation belongs to the waiter's half.
-//! 3. If the word before was [`ASLEEP`], the half takes the sleeper out of the allocation, and
-//!    subtracts [`ASLEEP`]. If the word before that subtraction contains [`ABANDONED`], the half
-//!    frees the allocation. Then it wakes the sleeper.
-//! 4. If the word before was [`ABANDONED`], the half takes the value back, and frees the
+//! 2. If the previous word was 0, the half is done, and the allocation belongs to the waiter's
+//!    half.
+//! 3. If the previous word was [`ASLEEP`], the half takes the sleeper out of the allocation, and
+//!    subtracts [`ASLEEP`]. If the word contained [`ABANDONED`] at that subtraction, the half frees
+//!    the allocation. Then it wakes the sleeper.
+//! 4. If the previous word was [`ABANDONED`], the half takes the value back, and frees the
 //!    allocation.
 //!
 //! The waiter's half sleeps:
@@ -27,9 +28,9 @@
 //!
 //! 1. It takes back a sleeper that is registered.
 //! 2. If the promise is settled, it takes the value. If the word lacks [`ASLEEP`], it frees the
-//!    allocation. Otherwise it adds [`ABANDONED`], and frees the allocation if the word before that
-//!    addition lacked [`ASLEEP`].
-//! 3. If the promise is not settled, it adds [`ABANDONED`]. If the word before was 0, the
+//!    allocation. Otherwise it adds [`ABANDONED`], and frees the allocation if the word lacked
+//!    [`ASLEEP`] at that addition.
+//! 3. If the promise is not settled, it adds [`ABANDONED`]. If the previous word was 0, the
 //!    allocation belongs to the promise's half. Otherwise the promise has been settled meanwhile;
 //!    the waiter's half takes the value and frees the allocation.
 //!
@@ -38,14 +39,14 @@
 //! - I1: each allocation has one [`PromiseHalf`] and one [`WaiterHalf`]. Only the waiter's half
 //!   swaps [`ASLEEP`] into the word, and only if the word is 0.
 //! - I2: the promise's half writes the value before it settles the promise. After that the value is
-//!   read once: by the waiter's half, when it leaves; or by the promise's half, if the word before
-//!   was [`ABANDONED`].
+//!   read once: by the waiter's half, when it leaves; or by the promise's half, if the word was
+//!   [`ABANDONED`] when the promise was settled.
 //! - I3: the sleeper belongs to the waiter's half while the word lacks [`ASLEEP`] and is not
 //!   settled. If the word has [`ASLEEP`] when the promise is settled, the sleeper belongs to the
 //!   promise's half from then on, until that half subtracts [`ASLEEP`].
 //! - I4: exactly one half frees the allocation, and it is the last half that uses the allocation. A
 //!   half no longer uses the allocation
-//!   - after it has settled a word of 0,
+//!   - after it has settled the promise while the word was 0,
 //!   - after it has subtracted [`ASLEEP`] from a word without [`ABANDONED`], or
 //!   - after it has added [`ABANDONED`] to a word that is 0 or has [`ASLEEP`].
 
@@ -66,7 +67,7 @@ const ASLEEP: u32 = 1;
 const FULFILLED: u32 = 2;
 /// The promise was dropped without a value.
 const BROKEN: u32 = 4;
-/// The waiter's half uses the allocation no more.
+/// The waiter's half no longer uses the allocation.
 const ABANDONED: u32 = 8;
 
 /// The allocation that a promise and its waiter share.
@@ -125,7 +126,7 @@ impl<T> PromiseHalf<T> {
         handover.memory.touch();
         let outcome = match value {
             Some(value) => {
-                // SAFETY: before the settling this half alone uses the value's place (I2).
+                // SAFETY: until the promise is settled, only this half uses the value's place (I2).
                 unsafe { (*handover.value.exclusive()).write(value) };
                 FULFILLED
             }
@@ -143,7 +144,7 @@ impl<T> PromiseHalf<T> {
                 value
             }
             _ => {
-                // SAFETY: the word before was ASLEEP (I1), so the allocation is kept until this
+                // SAFETY: the previous word was ASLEEP (I1), so the allocation is kept until this
                 // half subtracts ASLEEP (I4).
                 unsafe { wake(at) };
                 None
@@ -165,7 +166,7 @@ impl<T> PromiseHalf<T> {
 /// sleeper.
 ///
 /// # Safety
-/// The caller is the promise's half, and has settled a word that was `ASLEEP`.
+/// The caller is the promise's half, and the word was `ASLEEP` when this half settled the promise.
 #[cold]
 unsafe fn wake<T>(at: NonNull<Handover<T>>) {
     // SAFETY: this half uses the allocation until it subtracts ASLEEP (I4).
@@ -214,8 +215,8 @@ impl<T> WaiterHalf<T> {
         }
     }
 
-    /// Registers a sleeper, which the settling wakes. Returns `false`, and drops the sleeper, if
-    /// the promise is settled.
+    /// Registers a sleeper, which is woken when the promise is settled. If the promise is settled
+    /// already, drops the sleeper and returns `false`.
     ///
     /// # Safety
     /// No other thread uses this half meanwhile, and no sleeper is registered, unless the promise

@@ -1,8 +1,8 @@
 //! A promise hands one value once from one thread to another.
 //!
-//! A promise is no ring. A [`Promise`] and its [`Awaited`] share one allocation with room for the
-//! value, for one sleeper, and a word that both change. [`handover`] holds the protocol and its
-//! invariants.
+//! A promise does not use a ring. A [`Promise`] and its [`Awaited`] share one allocation, which
+//! holds the value, one sleeper, and a word that both of them change. [`handover`] holds the
+//! protocol and its invariants.
 
 mod awaited;
 mod fulfilling;

@@ -59,8 +59,8 @@ impl<T> SleepPlace for Sleep<'_, T> {
     fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration> {
         #[cfg(all(test, slipring_loom))]
         let _asleep = crate::base::model_hooks::asleep("awaited");
-        // SAFETY: I1. The waker of a task that has polled before is replaced: the thread polls in
-        // its place.
+        // SAFETY: I1. If a task has polled before, its waker is removed: this thread now waits in
+        // the task's place.
         drop_contained(unsafe { self.half.withdraw() });
         // SAFETY: I1, and no sleeper is registered since the call above.
         if ready() || !unsafe { self.half.register(Sleeper::this_thread()) } {

@@ -232,7 +232,8 @@ fn a_panicking_waker_fulfils_all_the_same() {
     assert_eq!(awaited.try_take(), Ok(Some(7)));
 }
 
-/// The allocation is freed (which Miri checks), and the panic reaches the thread that drops.
+/// The allocation is freed (which Miri checks), and the panic reaches the thread that drops the
+/// half.
 #[test]
 fn a_value_whose_drop_panics_is_dropped_once() {
     let _watched = crate::watchdog::watched();

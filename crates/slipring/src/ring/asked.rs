@@ -55,11 +55,11 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Longest sleep of a waiting thread, if its wait may end without a notification. Three causes
-    /// notify no asker: the last release of a stage whose handle stays, another process, and a
-    /// self-wait.
+    /// Longest sleep of a waiting thread whose wait may end without a notification. That happens in
+    /// three cases: a stage whose handle stays alive makes its last release, another process ends
+    /// the wait, or the thread would wait for itself.
     pub(crate) const NAP: Duration = Duration::from_millis(10);
-    /// Interval at which a waiting thread that can run stages looks for a stage to run.
+    /// For a waiting thread that can run stages: the interval at which it looks for a stage to run.
     pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
     /// Makes the handle of the request that the caller is about to publish at `seq`. The caller
@@ -71,7 +71,7 @@ impl Asked {
         Asked { askers: control.askers.clone(), seq, deadline, armed: false }
     }
 
-    /// Returns the reason in the graph why no answer will come, or `None` if an answer may come.
+    /// Returns why the graph will give no answer, or `None` if an answer may still come.
     #[inline]
     pub(crate) fn over(&self) -> Option<AwaitError> {
         self.askers.over(self.seq)
@@ -100,7 +100,7 @@ impl Asked {
         self.askers.is_stirred().then_some(Asked::NAP)
     }
 
-    // Methods for a current thread that may run stages of the ring.
+    // Methods for callers whose thread may run stages of the ring.
 
     fn is_of(&self, control: &Control) -> bool {
         Arc::ptr_eq(&control.askers, &self.askers)
@@ -111,7 +111,7 @@ impl Asked {
         helper::at(|control| self.is_of(control), |_| ()).is_some()
     }
 
-    /// Runs a stage for one batch, as [`helper::step`] does.
+    /// Runs one batch of a stage, as [`helper::step`] does.
     pub(crate) fn step(&self, until: Option<Instant>) -> bool {
         let step = |control: &Control| helper::step(control, until);
         helper::at(|control| self.is_of(control), step).unwrap_or(false)
@@ -157,7 +157,7 @@ impl Asked {
         self.askers.arm(self.seq, waker, ready)
     }
 
-    /// Makes the drop remove the registration that a task is about to make.
+    /// Called before a task registers: makes the drop of this handle remove the registration.
     pub(crate) fn keeps_task(&mut self) {
         self.armed = true;
     }
@@ -176,9 +176,9 @@ impl Drop for Asked {
     }
 }
 
-/// Returns why no stage answers the request at `seq` any more: the graph has failed or was halted,
-/// or the ring is closed and every stage has released the request. Returns `None` if a stage may
-/// still answer.
+/// Returns why no stage will answer the request at `seq`: the graph has failed or was halted, or
+/// the ring is closed and every stage has released the request. Returns `None` if a stage may still
+/// answer.
 pub(crate) fn ended(control: &Control, seq: u64) -> Option<WaitError> {
     control.status.stopped().or_else(|| {
         let drained = || (0..control.plan.stages.len()).all(|it| has_released(control, it, seq));
@@ -186,9 +186,8 @@ pub(crate) fn ended(control: &Control, seq: u64) -> Option<WaitError> {
     })
 }
 
-/// Returns a stage whose handler runs on the current thread and keeps every stage that could still
-/// answer from reaching the request at `seq`. Returns `None` if at least one stage may still
-/// answer.
+/// Returns a stage whose handler runs on the current thread, if no stage can reach the request at
+/// `seq` before that handler returns. Returns `None` if at least one stage may still answer.
 ///
 /// Another handle of a pool or of a sharded stage may get the request, unless all handles of the
 /// stage are on the current thread.

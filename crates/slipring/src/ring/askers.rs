@@ -7,9 +7,9 @@
 //!
 //! Invariants
 //! - I1: while [`Link::ring`] is set, the control that it points to is valid. The last owner of the
-//!   ring takes the pointer out under the lock, and frees the ring after that
-//!   (`owner::Owner::end`). Threads use the control only under the lock.
-//! - I2: under the lock, threads load words of the ring, change the notes of skips, clone the
+//!   ring removes the pointer under the lock, and then frees the ring (`owner::Owner::end`).
+//!   Threads use the control only under the lock.
+//! - I2: under the lock, threads load words of the ring, change the record of skips, clone the
 //!   failure, and record a passed deadline. No user code runs there, no queue's lock is taken, and
 //!   no queue is notified.
 //! - I3: an asker announces itself in the queue, executes a fence, and then loads
@@ -50,17 +50,17 @@ pub(crate) trait AskedRing: Send + Sync {
     fn start(&self) -> u64;
 }
 
-/// Largest number of skips that one call checks.
+/// Largest number of skips that one call of [`Link::take_passed`] checks.
 const LOOKS: usize = 64;
 
 /// The events of the last lap that stages have skipped by their policies.
 #[derive(Default)]
 struct Skips {
-    /// Number of events of each skip. The key is the stage that skipped them, and the distance of
-    /// the first skipped event from the ring's start.
+    /// Number of events in each skip. The key consists of the stage that skipped them and of the
+    /// distance from the ring's start to the first skipped event.
     all: BTreeMap<(usize, u64), u64>,
-    /// The last position of each skip that at least one stage has not passed yet, in the order of
-    /// the skips.
+    /// The skips that at least one stage has not passed yet, in the order in which they were made.
+    /// Each is given by its last position.
     left: VecDeque<u64>,
 }
 
@@ -68,7 +68,8 @@ impl Skips {
     /// Notes that `stage` skips `len` events from `first` on.
     fn note(&mut self, ring: &dyn AskedRing, stage: usize, first: u64, len: u64) {
         let at = first.wrapping_sub(ring.start());
-        // The slot of an older event was filled again, and that dropped the event's promise.
+        // A skip that is more than a lap old can be forgotten: the slots of its events were filled
+        // again, which dropped the promises.
         let is_old = |&(of, before): &(usize, u64)| {
             of == stage && at.saturating_sub(before) > ring.capacity().saturating_add(len)
         };
@@ -90,15 +91,15 @@ impl Skips {
 
 /// The connection from the askers to their ring.
 struct Link {
-    /// Pointer to the ring's control; `None` before the first request, and after the drop of the
-    /// ring's last owner.
+    /// Pointer to the ring's control; `None` before the first request, and after the ring's last
+    /// owner was dropped.
     ring: Option<NonNull<dyn AskedRing>>,
     /// The error that says how the ring ended; `None` while the ring has an owner.
     gone: Option<WaitError>,
     skips: Skips,
 }
 
-// SAFETY: the pointer leads to a `dyn AskedRing`, which is `Sync`, and is used under a lock (I1).
+// SAFETY: the pointer is used only under a lock (I1), and its target is `Sync`.
 unsafe impl Send for Link {}
 
 impl Link {
@@ -141,8 +142,8 @@ impl Link {
         (found, !self.skips.left.is_empty())
     }
 
-    /// Passes the reason why the request at `seq` gets no answer any more to `why`, and returns the
-    /// result of `why`. Returns `None` if an answer may still come.
+    /// If the request at `seq` will get no answer, calls `why` with the reason and returns its
+    /// result. Returns `None` if an answer may still come.
     fn over<R>(&self, seq: u64, why: impl FnOnce(Over<'_>) -> R) -> Option<R> {
         let Some(ring) = self.ring() else {
             return self.gone.as_ref().map(|gone| why(Over::Gone(gone)));
@@ -158,9 +159,9 @@ impl Link {
     }
 }
 
-/// The reason why a request gets no answer any more.
+/// The reason why a request will get no answer.
 enum Over<'a> {
-    /// The ring's last owner has gone.
+    /// The ring's last owner was dropped.
     Gone(&'a WaitError),
     /// The graph was halted or has failed.
     Stopped(&'a dyn AskedRing),
@@ -174,8 +175,8 @@ enum Over<'a> {
 pub(crate) struct Askers {
     /// 1 once a request was asked. Before that, the ring does not notify askers.
     asked: AtomicU32,
-    /// 1 once an asker has to check the ring ([`AskedRing::has_stirred`]) or the link, which
-    /// records skips and the ring's end.
+    /// 1 once an asker has to check the ring, because it may have ended
+    /// ([`AskedRing::has_stirred`]), or the link, because it has recorded a skip or the ring's end.
     ///
     /// Spinning askers poll this word, so it has a cache line of its own.
     stirred: Line<AtomicU32>,
@@ -239,7 +240,7 @@ impl Askers {
         twin!("askers-unnotified": queue::notify_all(std::slice::from_ref(&self.queue)) => ());
     }
 
-    /// Notes that `stage` passes over `len` events from `first` on, because its policy skips them.
+    /// Records that `stage` skips `len` events, starting at `first`, because its policy says so.
     pub(crate) fn note_skip(&self, stage: usize, first: u64, len: u64) {
         if !self.is_asked() {
             return;
@@ -257,7 +258,7 @@ impl Askers {
     }
 
     /// Called by each party from time to time after its releases. Notifies the askers if every
-    /// stage has passed a skipped event by now.
+    /// stage has now passed a skipped event.
     #[inline]
     pub(crate) fn note_releases(&self) {
         if self.is_asked() {
@@ -303,15 +304,14 @@ impl Askers {
         self.stirred.load(Relaxed) != 0
     }
 
-    /// Returns whether the ring shows that the request at `seq` gets no answer any more. The caller
-    /// may hold the lock of these askers' queue.
+    /// Returns whether it is certain that the request at `seq` will get no answer. The caller may
+    /// hold the lock of these askers' queue.
     #[inline]
     pub(crate) fn is_over(&self, seq: u64) -> bool {
         self.is_stirred() && lock(&self.link).over(seq, |_| ()).is_some()
     }
 
-    /// Returns why the request at `seq` gets no answer any more, or `None` if an answer may still
-    /// come.
+    /// Returns why the request at `seq` will get no answer, or `None` if an answer may still come.
     #[inline]
     pub(crate) fn over(&self, seq: u64) -> Option<AwaitError> {
         if self.is_stirred() { self.why_over(seq) } else { None }
@@ -367,7 +367,7 @@ mod tests {
     const START: u64 = u64::MAX - 1;
     const CAPACITY: u64 = 4;
 
-    /// A ring of two stages, with the position of each stage, counted from the ring's start.
+    /// A ring of two stages. It holds the position of each stage, counted from the ring's start.
     #[derive(Default)]
     struct Fake([AtomicU64; 2]);
 
@@ -433,7 +433,7 @@ mod tests {
         let (askers, ring) = (Askers::new(), Fake::default());
         askers.attach(&ring);
         for at in 0..1000 {
-            // The second stage is behind by three events.
+            // The second stage is three events behind the first.
             ring.0[1].store(at.max(3) - 3, Relaxed);
             ring.0[0].store(at, Relaxed);
             askers.note_skip(0, seq(at), 1);

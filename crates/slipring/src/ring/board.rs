@@ -18,7 +18,7 @@ use crate::ring::status::{FailureRecord, StatusWords};
 use crate::wait::queue::WaitQueue;
 use crate::wait::queue_state::QueueState;
 
-/// The number by which the handles of a ring on the heap own seats.
+/// The number that marks a seat as owned by a handle, in a ring on the heap.
 const PARTICIPANT: u32 = 1;
 
 /// Returns whether the calling process is the one that mapped the words. A forked child inherits
@@ -33,7 +33,7 @@ pub(crate) struct Board {
     pub(crate) seats: MaybeMapped<[Line<Seat>]>,
     /// The cells of each stage, one per slot: empty, unless the stage is a pool of a segment.
     pub(crate) cells: Box<[MaybeMapped<[AtomicU64]>]>,
-    /// The number by which this process owns seats.
+    /// The number that marks a seat as owned by a handle of this process.
     pub(crate) participant: u32,
     pub(crate) status: MaybeMapped<Line<StatusWords>>,
     pub(crate) queues: Box<[WaitQueue]>,
@@ -45,7 +45,7 @@ pub(crate) struct Board {
     /// shares the ring.
     pub(crate) failure: Option<MaybeMapped<FailureRecord>>,
     /// Function that returns whether the calling process may use the words; `None` for words on the
-    /// heap. Any process may use those, because a forked child has its own copy of the heap.
+    /// heap, which any process may use, because a forked child has its own copy of the heap.
     pub(crate) is_own_process: Option<IsOwnProcess>,
     pub(crate) counters: CounterWords,
 }
@@ -63,8 +63,8 @@ impl Board {
         lines.saturating_add(queues).saturating_add(CounterWords::bytes(plan.stages.len() + 1))
     }
 
-    /// Makes the board of a ring of one process, whose first position is `start`. Returns `None` if
-    /// there is no memory for so many lines.
+    /// Makes the board of a ring that one process uses and whose first position is `start`. Returns
+    /// `None` if there is no memory for so many lines.
     pub(crate) fn heap(plan: &Plan, start: u64) -> Option<Board> {
         let word = |line| Line::new(AtomicU64::new(Positions::first_word(plan, line, start)));
         let seats = array(plan.seats(), |_| Line::new(Seat::default()))?;

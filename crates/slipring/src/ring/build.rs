@@ -79,8 +79,8 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
 /// sharded stage.
 ///
 /// Before the build allocates anything, it compares its need with the available memory. It
-/// allocates the slots first, because they are the largest part of a ring: a build without memory
-/// for the slots then fails before it fills the arrays of shard ids, positions and counters.
+/// allocates the slots first, because they are the largest part of a ring: if there is no memory
+/// for them, the build fails before it has filled the arrays of shard ids, positions and counters.
 pub(crate) fn build<E, L: Layout>(
     settings: Settings,
     stages: Vec<StageSpec>,
@@ -117,7 +117,8 @@ fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, Build
         .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))
 }
 
-/// Checks the graph. Warns of a spinning party if the graph has more threads than cores.
+/// Checks the graph. Logs a warning about a spinning party if the graph has more threads than
+/// cores.
 fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Plan, BuildError> {
     let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
     let (wait, producer_wait) = (&settings.wait, settings.producer_wait());
@@ -194,8 +195,8 @@ fn allocate_beside<E>(
 }
 
 /// Allocates the marks of all stages that record marks. If some marks already belong to another
-/// stage or run, the call allocates no marks and fails, unless another thread builds a ring with
-/// the same marks at the same time.
+/// stage or run, the call fails. It has then allocated no marks, unless another thread was building
+/// a ring with the same marks at the same time.
 fn allocate_marks(control: &Control) -> Result<(), BuildError> {
     let stages = || control.plan.stages.iter();
     let all = || stages().filter_map(|stage| Some((&stage.name, stage.policy.marks.as_ref()?)));

@@ -1,11 +1,11 @@
 //! The data that a ring's handles share besides the slots. It depends neither on the type of events
 //! nor on the slots.
 //!
-//! [`Control`] joins seven parts, each with words and invariants of its own: the [`Plan`], which
-//! never changes; the [`Positions`]; the [`Status`]; the [`Waits`]; the [`Membership`]; the
-//! [`Counters`]; and the [`Askers`]. Callers use one part directly if that part suffices. An
-//! operation that needs two parts is a method of `Control`: a release stores a position and
-//! notifies queues, and an ending stores a status and notifies all queues.
+//! [`Control`] joins seven parts, each with its own words and invariants: the [`Plan`], which never
+//! changes; the [`Positions`]; the [`Status`]; the [`Waits`]; the [`Membership`]; the [`Counters`];
+//! and the [`Askers`]. Callers use a part directly if one part suffices. An operation that needs
+//! two parts is a method of `Control`: a release stores a position and notifies queues, and a call
+//! that ends the graph stores a status and notifies all queues.
 //!
 //! The waits of a ring's handles go through [`Control::wait`]. It has two arguments and one result:
 //!
@@ -62,7 +62,8 @@ pub struct Control {
 pub(crate) struct ControlOptions {
     /// Position of the first event.
     pub(crate) start: u64,
-    /// Time from the build until all waits end; `None` if the graph has no deadline.
+    /// Time from the build to the graph's deadline, when all waits end; `None` if the graph has no
+    /// deadline.
     pub(crate) deadline: Option<Duration>,
     /// Whether the stages' loops and the pools read the clock.
     pub(crate) timed: bool,
@@ -117,10 +118,10 @@ impl Control {
 
     // Waiting and notifying. See `Waits`.
 
-    /// Returns whether the graph has more threads than cores, with the members of its taps and the
-    /// workers that joined its pools. Members and workers may join or leave at any time.
+    /// Returns whether the graph has more threads than cores. The threads include the members of
+    /// its taps and the workers that joined its pools, which may come and go at any time.
     pub(crate) fn is_oversubscribed(&self) -> bool {
-        // A model has no cores. The loads of the counts would multiply the model's states.
+        // A model has no cores, and loads of the counts would multiply its states.
         let joined = if cfg!(slipring_loom) {
             0
         } else {
@@ -151,8 +152,8 @@ impl Control {
         self.askers.notify();
     }
 
-    /// Closes a ring to claims if its producers are several processes. The first stages then find
-    /// the last position (`closing`).
+    /// Closes a ring to claims if several processes produce. The first stages then find the last
+    /// position (`closing`).
     pub(crate) fn begin_closing(&self) {
         self.status.begin_closing(); // closing::I1: first
         self.positions.close_claims(); // SYNC[announced]: before the queues are notified
@@ -180,8 +181,8 @@ impl Control {
         }
     }
 
-    /// Called at a handle's end, and by a call that has found the end of the stream. Notifies the
-    /// askers, which may have waited only for this handle.
+    /// Called when a handle is dropped, and by a call that has found the end of the stream.
+    /// Notifies the askers, because this handle may have been the last that could answer them.
     #[inline]
     pub(crate) fn notify_drained(&self) {
         if self.askers.is_asked() && self.is_own_process() && self.status.is_over() {
@@ -189,7 +190,7 @@ impl Control {
         }
     }
 
-    /// Works as [`Control::expire`], but notifies no queue.
+    /// Like [`Control::expire`], but notifies no queue.
     pub(crate) fn record_deadline(&self, party: usize, at: u64) -> bool {
         let Some(after) = self.status.overdue() else { return false };
         let failure = |cause| Failure::new(self.plan.name_of(party), Some(at), cause);
@@ -212,15 +213,16 @@ impl Control {
     /// Creates the learner of a handle of `party`: the part of a wait strategy that learns from the
     /// handle's waits.
     ///
-    /// The call runs the strategy's code, which may be user code and may panic. So the caller holds
-    /// no lock, and has not yet counted a handle or pinned a position: a handle's constructor takes
-    /// its learner as a parameter, so that the learner is made before the handle is counted.
+    /// The call runs the strategy's code, which may be user code and may panic. So the caller must
+    /// hold no lock, and must not yet have counted a handle or pinned a position. That is why a
+    /// handle's constructor takes the learner as a parameter: the learner exists before the handle
+    /// is counted.
     pub(crate) fn learner(&self, party: usize) -> HandleLearner {
         self.plan.wait_of(party).learner().into()
     }
 
-    /// Works as [`Control::learner`], but catches a panic of the strategy. The graph then fails,
-    /// and the failure names `party`.
+    /// Like [`Control::learner`], but catches a panic of the strategy. The graph then fails, and
+    /// the failure names `party`.
     pub(crate) fn learner_contained(&self, party: usize) -> HandleLearner {
         catch_unwind(AssertUnwindSafe(|| self.learner(party))).unwrap_or_else(|panic| {
             self.fail(party, None, Cause::Panic(panic_message(panic)));
@@ -266,7 +268,7 @@ impl Control {
         }
     }
 
-    /// Lets the current thread sleep for `time`, or until the graph's end or deadline.
+    /// Puts the current thread to sleep for `time`, or until the graph ends or its deadline passes.
     pub(crate) fn pause(&self, time: Duration, party: usize, at: u64) {
         let until = Instant::now().checked_add(time);
         while self.status.is_running() {
@@ -294,7 +296,7 @@ impl Control {
             .map_err(|PoolIsOver| self.status.stopped().unwrap_or(WaitError::Closed))
     }
 
-    /// Leaves a chunk to another worker of the pool, and notifies the pool's queue.
+    /// Leaves a chunk for another worker of the pool, and notifies the pool's queue.
     pub(crate) fn orphan(&self, pool: usize, orphan: Orphan) {
         let stage = &self.plan.stages[pool];
         self.membership.leave_orphan(pool, stage, orphan); // SYNC[orphaned]: before the notification
@@ -318,8 +320,8 @@ impl Control {
         self.note_releases();
     }
 
-    /// Works as [`Control::count`], for the counts of a handle that has not waited for long since
-    /// its last flush: see [`Counters::flush_progress`].
+    /// Like [`Control::count`], for a handle that has not waited long since its last flush: see
+    /// [`Counters::flush_progress`].
     #[inline]
     pub(crate) fn count_progress(
         &self,
@@ -332,8 +334,8 @@ impl Control {
         self.note_releases();
     }
 
-    /// Notifies the askers if releases before this call have ended their waits. A party that finds
-    /// nothing to do flushes its counts, and so calls this method.
+    /// Notifies the askers if earlier releases have ended their waits. The method runs in time,
+    /// because a party that finds nothing to do flushes its counts, and every flush calls it.
     #[inline]
     fn note_releases(&self) {
         if self.is_own_process() {
@@ -342,16 +344,16 @@ impl Control {
     }
 }
 
-/// The subject of a wait in a ring, as the loop of the wait sees it.
+/// The subject of a wait in a ring, in the form that the wait loop needs.
 struct Subject<'a> {
     control: &'a Control,
     waiter: &'a Waiter,
     awaited: &'a mut dyn Awaited,
     /// `true` until the wait has outlasted its first polls.
     first: bool,
-    /// Whether the wait ends with an error, even if its condition holds by now. The check that
+    /// Whether the wait must end with an error, even if its condition now holds: the check that
     /// found the error may also have recovered from the death of a process, and so made the
-    /// condition hold.
+    /// condition true.
     is_told: bool,
 }
 
