@@ -50,7 +50,7 @@ pub(crate) struct Core<E, L: Layout> {
 #[cfg(slipring_loom)]
 pub(crate) struct WatchedEvent(Guarded<()>);
 
-// SAFETY: the stand-in holds no value for which threads could race. The model checker sees all
+// SAFETY: the stand-in holds no value, so threads cannot race on one. The model checker sees all
 // accesses to it and reports their races.
 #[cfg(slipring_loom)]
 unsafe impl Sync for WatchedEvent {}
@@ -205,7 +205,7 @@ impl<E, L: Layout> Core<E, L> {
                 .any(|&seq| stamp::refreshes(seq, self.slots.shift()))
     }
 
-    /// Works as [`Core::publish`], but divides the positions into runs, and refreshes stamps where
+    /// Like [`Core::publish`], but divides the positions into runs, and refreshes stamps where
     /// stamp::I1 requires a refresh. The runs are stamped from back to front, so a reader that sees
     /// the first run sees all runs of the publication.
     #[inline(never)]
@@ -260,7 +260,7 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Works as [`Positions::upstream`], but first moves the sentinel, if the graph has one.
+    /// Like [`Positions::upstream`], but first moves the sentinel, if the graph has one.
     #[inline]
     pub(crate) fn upstream(&self, stage: usize, lower_bound: u64) -> (u64, usize) {
         if self.control.plan.sentinel {
@@ -278,8 +278,8 @@ impl<E, L: Layout> Core<E, L> {
         self.control.positions.secure(plan, &plan.stages[stage].guard, to, lower_bound)
     }
 
-    /// Works as [`Core::gate`], but returns a gate that stays valid even if members join taps
-    /// later. Producers may exceed the returned gate by at most the capacity.
+    /// Like [`Core::gate`], but returns a gate that stays valid even if members join taps later.
+    /// Producers may exceed the returned gate by at most the capacity.
     #[inline]
     pub(crate) fn pass_gate(&self, lower_bound: u64) -> (u64, usize) {
         let plan = &self.control.plan;
@@ -314,7 +314,7 @@ impl<E, L: Layout> Core<E, L> {
 
     /// Returns whether the shared words show that the position `seq` is claimed, so that the stream
     /// does not end before it. A call costs a few loads, and in the worst case two loads per slot
-    /// of the ring. Only waiting calls use this method.
+    /// of the ring. No fast path calls this method.
     #[cold]
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
@@ -360,8 +360,8 @@ impl<E, L: Layout> Core<E, L> {
             let partitioned = catch_unwind(AssertUnwindSafe(|| {
                 while done.get() < len {
                     let seq = first.wrapping_add(done.get());
-                    // SAFETY: the caller has these events to itself. The key of a segment's stage
-                    // lies in each event, or block, by the promise of the ring's maker.
+                    // SAFETY: the caller has these events to itself. If the ring lies in a segment,
+                    // its maker has promised that each stage's key lies inside the event or block.
                     unsafe { ids.assign(seq, self.slots.event(seq)) };
                     done.set(done.get() + 1);
                 }
@@ -414,7 +414,7 @@ impl<E, L: Layout> Core<E, L> {
         claimed
     }
 
-    /// Returns the number of events that `stage` is behind `seq`.
+    /// Returns how many events `stage` is behind `seq`.
     pub(crate) fn lag(&self, stage: usize, seq: u64) -> u64 {
         let lower_bound = seq.wrapping_sub(self.capacity());
         let frontier = match self.control.plan.stages.get(stage) {

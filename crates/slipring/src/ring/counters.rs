@@ -1,12 +1,12 @@
 //! Counters that any thread may read while a graph runs, and latencies of sampled events.
 //!
-//! A handle counts in plain fields of its own, and flushes them to its party's counters from time
-//! to time. A consumer flushes when a call finds no event, when a wait first reads the clock, after
-//! every 1,024 batches, and on its drop. A producer flushes when a call finds no room, before each
-//! wait, when the number of its events passes a multiple of 1,024, and on its drop. Counting costs
-//! a handle a few additions per batch, and reading the counters costs the graph nothing. When a
-//! wait ends with an event, the consumer does not flush, because a flush would delay the event. The
-//! consumer's next flush includes the time of the wait.
+//! A handle counts in its own plain fields, and flushes them to its party's counters from time to
+//! time. A consumer flushes when a call finds no event, when a wait first reads the clock, after
+//! every 1,024 batches, and on its drop. It does not flush when a wait ends with an event, because
+//! a flush would delay the event; its next flush includes the time of that wait. A producer flushes
+//! when a call finds no room, before each wait, when the number of its events passes a multiple of
+//! 1,024, and on its drop. Counting costs a handle a few additions per batch, and reading the
+//! counters costs the graph nothing.
 //!
 //! Invariants
 //! - I1: the counters serve only for reports. No protocol depends on a counter's value, and no
@@ -81,8 +81,9 @@ pub(crate) struct CounterWords {
 }
 
 impl CounterWords {
-    /// Returns the numbers of lines of the counters of `parties` parties: one for each party, and
-    /// the lines of the times that the parties waited.
+    /// Returns how many lines the counters of `parties` parties need. The first number is that of
+    /// the lines with the parties' counts, one line for each party. The second is that of the lines
+    /// with the times that the parties waited.
     pub(crate) fn lines(parties: usize) -> Option<(usize, usize)> {
         Some((parties, parties.checked_mul(lines_per_party(parties))?))
     }
@@ -98,8 +99,8 @@ impl CounterWords {
         party.checked_mul(PER_LINE)
     }
 
-    /// Returns the index of the time for which `party` has waited for `upstream`, among all words
-    /// of the counters of `parties` parties.
+    /// Returns where the counters of `parties` parties hold the time for which `party` has waited
+    /// for `upstream`: the index of that word among all of their words.
     pub(crate) fn waited_at(parties: usize, party: usize, upstream: usize) -> Option<usize> {
         let before = party.checked_mul(lines_per_party(parties))?.checked_add(parties)?;
         before.checked_mul(PER_LINE)?.checked_add(upstream)
@@ -137,7 +138,7 @@ impl CounterWords {
     }
 }
 
-/// The turns of one stage on threads of the library, on which it takes turns with other stages.
+/// Counts of one stage's turns on threads of the library, which the stage shares with other stages.
 struct TurnCounts {
     count: Statistic,
     /// Time of the turns, in nanoseconds.
@@ -148,7 +149,8 @@ struct TurnCounts {
 
 impl TurnCounts {
     fn of(thread: &ThreadChoice) -> TurnCounts {
-        // The thread that calls the producer's closure also runs stages.
+        // Besides the threads that the library starts, the thread that calls the producer's closure
+        // also runs stages, so it has a bit, too.
         let threads = if let ThreadChoice::Shared(started) = thread { started + 1 } else { 1 };
         let threads = (0..threads.div_ceil(64)).map(|_| Statistic::new(0)).collect();
         TurnCounts { count: Statistic::new(0), nanos: Statistic::new(0), threads }
@@ -173,7 +175,7 @@ const PER_LINE: usize = 16;
 const _: () = assert!(size_of::<Line<Party>>() == 8 * PER_LINE);
 const _: () = assert!(size_of::<Line<[Statistic; PER_LINE]>>() == 8 * PER_LINE);
 
-/// Returns the number of lines on which one of `parties` parties counts the times that it waited.
+/// Returns the number of lines that each of `parties` parties needs for the times that it waited.
 fn lines_per_party(parties: usize) -> usize {
     parties.div_ceil(PER_LINE)
 }
@@ -190,15 +192,15 @@ impl Counters {
         Counters { words, turns, sole, samples }
     }
 
-    /// Counts turns of a stage that took `nanos` nanoseconds together.
+    /// Adds `count` turns of a stage, which took `nanos` nanoseconds in total.
     pub(crate) fn turned(&self, stage: usize, count: u64, nanos: u64) {
         let own = &self.turns[stage];
-        // Several workers or shards of a stage may run at once.
+        // The additions are atomic, because several workers or shards of a stage may run at once.
         own.count.fetch_add(count, Relaxed);
         own.nanos.fetch_add(nanos, Relaxed);
     }
 
-    /// Notes that the thread with the number `thread`, a thread of the library, runs the stage.
+    /// Records that the library's thread number `thread` runs the stage.
     pub(crate) fn runs_on(&self, stage: usize, thread: usize) {
         let (word, bit) = (&self.turns[stage].threads[thread / 64], 1 << (thread % 64));
         if word.load(Relaxed) & bit == 0 {
@@ -226,9 +228,9 @@ impl Counters {
         &self.words.parties[party]
     }
 
-    /// Works as [`Counters::flush`], for the counts of a handle that has not waited for long since
-    /// its last flush. Such a flush comes between two polls, so it must be short, and flushes no
-    /// other counts.
+    /// Like [`Counters::flush`], for a handle that has not waited long since its last flush. This
+    /// flush happens between two polls, so it must be short. It leaves the rarer counts to the next
+    /// full flush.
     #[inline]
     pub(crate) fn flush_progress(
         &self,

@@ -11,7 +11,7 @@ use std::ops::{Index, IndexMut};
 
 use crate::ring::slots::{Contiguous, Interleaved, Layout, Storage, View};
 
-/// The second argument of a handler, beside the event.
+/// A handler's second argument, after the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct At {
@@ -331,8 +331,9 @@ impl<E, L: Layout> Cells<E, L> {
         self.straight -= 1;
         Some(event)
     }
-    /// Works as a loop over [`Cells::next`], without a test for the wrap to the first slot at each
-    /// event: one loop visits the events before the wrap, and a second one the events after it.
+    /// Does the same as a loop over [`Cells::next`], but does not test at each event for the wrap
+    /// to the first slot: one loop visits the events before the wrap, and a second loop those after
+    /// it.
     #[inline(always)]
     fn fold<A>(self, initial: A, mut f: impl FnMut(A, *mut E) -> A) -> A {
         let mut all = initial;

@@ -1,12 +1,13 @@
 //! Threads that run stages of a graph instead of waiting for the graph's progress.
 //!
-//! A thread of an executor, or the thread that produces for one, may wait for room in the graph's
-//! own ring, or for an event of one of its handles. It then runs stages itself, because the awaited
-//! room or event may depend on stages that no other thread runs.
+//! A thread of an executor, or the thread that produces for one, may have to wait for the
+//! executor's own graph: for room in the graph's ring, or for an event of one of the graph's
+//! handles. It then runs stages itself, because that room or event may depend on stages that no
+//! other thread runs.
 //!
 //! Invariants
-//! - I1: a thread's list names a helper only while [`during`] runs for it on that thread. So each
-//!   pointer of the list is valid.
+//! - I1: a thread's list names a helper only while [`during`] runs for that helper on that thread.
+//!   So each pointer in the list is valid.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -16,9 +17,9 @@ use crate::ring::control::Control;
 
 /// Runs the stages of one graph.
 pub(crate) trait Help {
-    /// Runs a stage that has events to handle, for one batch. Returns `false` if no such stage was
-    /// found: no stage is ready, or other threads run all ready stages. Outside of handlers, the
-    /// method runs only a stage whose usual turn ends by `until`.
+    /// Runs one batch of a stage that has events to handle. Returns `false` if there is none: no
+    /// stage is ready, or other threads run all ready stages. Outside of handlers, the method runs
+    /// only a stage whose usual turn would end by `until`.
     fn step(&self, until: Option<Instant>) -> bool;
 
     /// Returns whether [`Help::step`] would find a stage. The caller may hold a wait queue's lock.
@@ -28,8 +29,8 @@ pub(crate) trait Help {
     fn wait_begins(&self);
 
     /// Called after each wait of this thread that began with [`Help::wait_begins`]. Wakes another
-    /// thread for stages that this thread leaves ready, and for stages that the other thread could
-    /// not check because this thread was checking them.
+    /// thread if this thread leaves a stage ready, or if the other thread could not check a stage
+    /// because this thread was checking it.
     fn wait_ended(&self);
 }
 
@@ -55,9 +56,9 @@ impl Drop for Leave {
     }
 }
 
-/// Calls `run`. If the current thread waits for the ring of `control` during this call, `help` runs
-/// stages on it. In a model, there are no lists, because a model's threads run on one system
-/// thread.
+/// Calls `run`. If the current thread has to wait for the ring of `control` during this call, it
+/// runs stages through `help`. In a model there are no lists of helpers, because a model's threads
+/// run on one system thread.
 pub(crate) fn during<T>(control: &Control, help: &dyn Help, run: impl FnOnce() -> T) -> T {
     if cfg!(slipring_loom) {
         return run();
@@ -112,8 +113,8 @@ fn with<T>(control: &Control, look: impl FnOnce(&dyn Help) -> T) -> Option<T> {
     find(|ring| ptr::eq(ring, control), |_, help| look(help))
 }
 
-/// Runs a stage of the ring of `control` for one batch, if the current thread may run stages of
-/// this ring and a stage is ready. `until` is the deadline of the call that waits ([`Help::step`]).
+/// Runs one batch of a stage of the ring of `control`, if the current thread may run stages of this
+/// ring and a stage is ready. `until` is the deadline of the call that waits ([`Help::step`]).
 #[cold]
 pub(crate) fn step(control: &Control, until: Option<Instant>) -> bool {
     with(control, |help| help.step(until)).unwrap_or(false)
@@ -121,11 +122,11 @@ pub(crate) fn step(control: &Control, until: Option<Instant>) -> bool {
 
 /// Calls `wait`, which may call [`is_ready`].
 ///
-/// After the wait, the current thread may go back to the user's code although a stage is ready, and
-/// another thread may have left that stage to this one. So the call wakes another thread if
+/// After the wait, the current thread may return to the user's code while a stage is ready, and
+/// another thread may have relied on it to run that stage. So the call wakes another thread if
 /// necessary ([`Help::wait_ended`]).
 pub(crate) fn waiting<T>(control: &Control, wait: impl FnOnce() -> T) -> T {
-    /// A guard whose drop ends the wait, also if the user's strategy panics.
+    /// A guard whose drop ends the wait, even if the user's strategy panics.
     struct Ended<'a>(&'a Control);
     impl Drop for Ended<'_> {
         fn drop(&mut self) {

@@ -45,8 +45,9 @@ const LEAVE: u64 = 1;
 /// bit free for [`LEAVE`].
 const NEXT_TICKET: u64 = 2;
 
-/// An adopted orphan: a chunk whose worker left the pool before finishing the chunk. The bound on
-/// the seat's line holds back the pool's frontier until the adopter has finished the chunk.
+/// An orphan: a chunk whose worker left the pool before it had finished the chunk. Until the worker
+/// that adopts the orphan has finished the chunk, the bound on the seat's line holds back the
+/// pool's frontier.
 pub(crate) struct Orphan {
     /// Index of the seat among the seats of its pool.
     pub(crate) seat: usize,
@@ -82,7 +83,7 @@ pub(crate) struct Membership {
     pub(crate) seats: MaybeMapped<[Line<Seat>]>,
     /// The cells of each stage, one per slot: empty, unless the stage is a pool of a segment.
     pub(crate) cells: Box<[MaybeMapped<[AtomicU64]>]>,
-    /// The number by which this process owns seats.
+    /// The number that marks a seat as owned by a handle of this process.
     pub(crate) participant: u32,
     /// Number of each pool's orphans, indexed by stage. A leaving worker first leaves its orphan
     /// and then counts it, and another worker may adopt the orphan in between. So the number may be
@@ -92,8 +93,8 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Makes the counts of a ring with the seats `seats` and, for each stage, the cells in `cells`.
-    /// `participant` is the number of this process.
+    /// Makes the counts of a ring. `cells` holds the cells of each stage, and `participant` is the
+    /// number of this process.
     pub(crate) fn new(
         plan: &Plan,
         seats: MaybeMapped<[Line<Seat>]>,
@@ -175,8 +176,8 @@ impl Membership {
 
     /// Records that no other claimant has existed since the caller read the claim word.
     ///
-    /// The caller has read the claim word before. The caller is the only claimant, and only
-    /// claimants change the field `claimants`, so no other thread changes it during the call.
+    /// The caller has read the claim word, and is the only claimant. Only claimants change the
+    /// field `claimants`, so no other thread changes it during the call.
     pub(crate) fn settle_alone(&self) {
         self.claimants.store(CLAIMANT, Relaxed);
     }

@@ -1,7 +1,7 @@
 //! Arrays of the ring's slots in memory, on ordinary or on huge pages.
 //!
 //! Invariants
-//! - I1: an array has the address that [`allocate_array`] returned until [`free_array`].
+//! - I1: an array keeps the address that [`allocate_array`] returned until [`free_array`] frees it.
 //! - I2: the layout of an allocation depends on the element type, the length and the [`Pages`]
 //!   only, so `free_array` frees the array with the layout of its allocation.
 
@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 
 use crate::base::system;
 
-/// Size and alignment of the huge pages that [`Pages::Huge`] asks for, in bytes. Huge pages have 2
-/// MiB on x86-64, and on aarch64 with pages of 4 KiB.
+/// Size and alignment of the huge pages that [`Pages::Huge`] asks for, in bytes. A huge page has 2
+/// MiB on x86-64, and also on aarch64 if an ordinary page has 4 KiB.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// The pages of an array.
@@ -39,8 +39,8 @@ fn bytes<T>(len: usize, pages: Pages) -> Option<Bytes> {
     }
 }
 
-/// Allocates an array without initialising it. The system gives the array's pages out when they are
-/// first touched. Returns `None` if there is no memory.
+/// Allocates an array without initialising it. The system provides each page of the array when the
+/// page is first touched. Returns `None` if there is no memory.
 pub(crate) fn allocate_array<T>(len: usize, pages: Pages) -> Option<NonNull<T>> {
     let bytes = bytes::<T>(len, pages)?;
     if bytes.size() == 0 {

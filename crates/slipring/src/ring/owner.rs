@@ -105,8 +105,8 @@ impl<E, L: Layout> Deref for Owner<E, L> {
 impl<E, L: Layout> Drop for Owner<E, L> {
     fn drop(&mut self) {
         if let Some(panic) = self.leave() {
-            // If a panic from an event's drop were resumed on a thread that already unwinds, the
-            // process would abort.
+            // If a panic from an event's drop were resumed on a thread that is already unwinding,
+            // the process would abort.
             if std::thread::panicking() { drop_payload(panic) } else { resume_unwind(panic) }
         }
     }

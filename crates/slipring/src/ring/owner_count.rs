@@ -1,6 +1,6 @@
 //! The number of owners of a ring.
 //!
-//! The count works as the count of an `Arc`: each owner is subtracted with release ordering, and
+//! The count works like the count of an `Arc`: each owner is subtracted with release ordering, and
 //! the last owner acquires the accesses of all other owners. The count uses the atomics of `std`,
 //! as `Arc` does, so no model covers it.
 

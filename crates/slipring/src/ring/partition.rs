@@ -20,9 +20,9 @@ const NO_SHARD: u32 = u32::MAX;
 pub(crate) enum Partitioner<E> {
     /// A function of the event.
     Of(Box<dyn Fn(&E) -> u32 + Send + Sync>),
-    /// The shard that the bytes of a key select. A zero-sized `E` stands for the beginning of a
-    /// block. So the partitioner finds the key by the event's address, and not by a reference to an
-    /// `E`.
+    /// Partitions by the bytes of a key. In a ring of blocks, `E` has size zero and stands for the
+    /// beginning of a block. So the partitioner finds the key by the event's address, and not by a
+    /// reference to an `E`.
     Bytes {
         /// Number of shards.
         shards: usize,
@@ -82,16 +82,16 @@ fn shard_of_hash(hash: u64, shards: usize) -> u32 {
     ((u128::from(hash) * shards as u128) >> 64) as u32
 }
 
-/// Returns the shard that the bytes of a key select. All processes of a segment agree on it, so the
-/// function is a part of the segment's version.
+/// Returns the shard that the bytes of a key select. All processes of a segment must agree on it,
+/// so the function belongs to the version of the segment format.
 pub fn shard_of_bytes(key: &[u8], shards: usize) -> u32 {
     let mut mixer = Mixer(0);
     mixer.write(key);
     shard_of_hash(mixer.finish(), shards)
 }
 
-/// Works as [`Partitioner::of_bytes`], for events that other processes may write at any time. The
-/// key is copied, eight bytes at a time.
+/// Like [`Partitioner::of_bytes`], for events that other processes may write at any time. The key
+/// is copied, eight bytes at a time.
 pub(crate) fn copying_partitioner<E: PlainBytes>(
     shards: usize,
     KeyBytes { offset, length }: KeyBytes,
@@ -218,7 +218,8 @@ mod tests {
         unsafe { partitioner.shard_id(event) }
     }
 
-    /// The values are a part of a segment's version: programs of several builds share a segment.
+    /// The expected values belong to the version of the segment format, because programs from
+    /// different builds share a segment.
     #[test]
     fn the_shard_of_bytes_never_changes() {
         let keys: [&[u8]; 6] = [b"", b"\0", b"MSFT", b"EURUSD\0\0", b"EURUSD\0\0\0", &[0xFF; 20]];

@@ -126,7 +126,7 @@ pub(crate) struct Plan {
     pub(crate) sentinel: bool,
     /// Waiting strategy of each stage that has no strategy of its own.
     pub(crate) wait: Contained<Wait>,
-    /// Waiting strategy of the producers, by which producers wait for room.
+    /// Waiting strategy with which producers wait for room.
     pub(crate) producer_wait: Contained<Wait>,
     /// Whether producers sleep at their queue.
     pub(crate) producer_parks: bool,
@@ -152,8 +152,8 @@ pub(crate) struct Plan {
     pub(crate) cores: usize,
     /// Whether several producers may claim and publish at the same time.
     pub(crate) many_producers: bool,
-    /// Whether the claim word is a [`SeatedClaim`](crate::ring::words::SeatedClaim): the producers
-    /// are processes of their own.
+    /// Whether the claim word is a [`SeatedClaim`](crate::ring::words::SeatedClaim), as it is if
+    /// several processes produce.
     pub(crate) seated_claims: bool,
     /// Whether publications are stamped. Without stamps the cursor publishes events, and the first
     /// stages follow the cursor as they would follow a stage's frontier.
@@ -222,10 +222,10 @@ impl Plan {
         self.producer_wait = Contained::new(producer_wait.clone());
     }
 
-    /// Returns the full ring for a producer that waits for `len` positions from `at` on. Returns
-    /// `None` if a stage of the graph follows another stage. In such a graph, a stage has only a
-    /// part of the ring's events in front of itself, and may run out of events while later stages
-    /// still have some.
+    /// Describes the full ring in which a producer waits for `len` positions, starting at `at`.
+    /// Returns `None` if a stage of the graph follows another stage: a stage then has only a part
+    /// of the ring's events before it, and may run out of events while later stages still have
+    /// some.
     pub(crate) fn full_ring(&self, at: u64, len: u64) -> Option<FullRing> {
         let is_flat = self.gating.len() == self.stages.len();
         is_flat.then_some(FullRing { at, len, capacity: self.capacity as u64 })
@@ -277,7 +277,7 @@ impl Plan {
         self.stamped && stage.after.is_empty() && !matches!(stage.delivery, Delivery::Tap(_))
     }
 
-    // A party is a stage, whose index is that in `stages`, or the producers.
+    // A party is a stage, which has the same index here as in `stages`, or the producers.
 
     /// Returns the index of the producers as a party: the index after the last stage's index.
     #[inline(always)]

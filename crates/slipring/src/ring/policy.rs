@@ -91,7 +91,7 @@ impl OnFault {
         OnFault { pause, ..self }
     }
 
-    /// Lets the stage skip when no retry is left, instead of stopping.
+    /// When no retry is left, the stage skips the event instead of stopping.
     ///
     /// ```
     /// use slipring::OnFault;

@@ -73,15 +73,15 @@ impl Positions {
         &self.lines[CLAIM_LINE]
     }
 
-    /// Loads the claim word of producers that are processes of their own. Other producers may swap
+    /// Loads the claim word of a ring in which several processes produce. Other producers may swap
     /// it at any time.
     #[inline(always)]
     pub(crate) fn last_claim(&self) -> SeatedClaim {
         SeatedClaim(edge::intended::see_claim(self.claim()))
     }
 
-    /// Closes the ring to claims of producers that are processes of their own. Returns the claim
-    /// word, whose position is the end of the stream.
+    /// Closes a ring in which several processes produce to further claims. Returns the claim word,
+    /// whose position is the end of the stream.
     pub(crate) fn close_claims(&self) -> SeatedClaim {
         may_die!();
         let close = || self.claim().fetch_or(SeatedClaim::CLAIMS_CLOSED, Relaxed); // no data goes with it
@@ -100,7 +100,7 @@ impl Positions {
         word.seq(self.near_claims(plan, lower_bound))
     }
 
-    /// Returns a position near to the claim word's, as [`Positions::claim_at`] explains.
+    /// Returns a position near the claim word's position; see [`Positions::claim_at`].
     fn near_claims(&self, plan: &Plan, lower_bound: u64) -> u64 {
         // A model's producers claim only a few positions, so the claimed position is within 2^62 of
         // `lower_bound`. A load of a stage's line would multiply the states of the model.
@@ -199,8 +199,8 @@ impl Positions {
                 (least, slowest) = (distance, stage);
             }
         }
-        // If no member holds events back at a tap, the slowest party before the tap holds the tap
-        // up.
+        // If the slowest stage is a tap whose members hold no events back, then the slowest party
+        // before the tap is the one that holds it up.
         if let Some(tap) = plan.stages.get(slowest)
             && matches!(tap.delivery, Delivery::Tap(_))
             && self.held(tap, lower_bound) > least
@@ -242,14 +242,13 @@ impl Positions {
         }
     }
 
-    /// Returns the position on a line of a stage that sees every event, or of one shard: the
-    /// position before which the handle of that line has released everything.
+    /// Returns the position before which a handle has released all events. `line` is the handle's
+    /// line: that of a stage that sees every event, or that of one shard.
     pub(crate) fn released(&self, line: usize) -> u64 {
         edge::released::see_position(self.line(line))
     }
 
-    /// Returns a stage's frontier, as [`Positions::frontier`] does, without a lower bound from the
-    /// caller.
+    /// Like [`Positions::frontier`], but finds a lower bound itself.
     pub(crate) fn position(&self, plan: &Plan, number: usize) -> u64 {
         let stage = &plan.stages[number];
         let a_lap_before = |seq: u64| seq.wrapping_sub(plan.capacity as u64);
@@ -273,7 +272,7 @@ impl Positions {
 
     /// Returns whether `stage` waits for an event at `seq`: the stage has released every event
     /// before `seq`. A pool waits if its workers have taken all these events. A tap waits if one of
-    /// its members waits, or a stage behind the tap.
+    /// its members waits, or if a stage that follows the tap does.
     ///
     /// The result is only a hint, so the loads are relaxed. Another thread may change the result
     /// during the call.
@@ -307,7 +306,8 @@ impl Positions {
         furthest.expect("a stage or the producers come after every tap")
     }
 
-    /// Adds the member at `seat` to the word of the tap's members, before the member's fence.
+    /// Adds the member at `seat` to the word of the tap's members. The caller then executes the
+    /// member's fence.
     pub(crate) fn add_member(&self, tap: &Stage, seat: usize) {
         let members = self.line(tap.line);
         may_die!();
@@ -337,8 +337,8 @@ impl Positions {
         }
     }
 
-    /// Returns the distance from `lower_bound` to the position up to which the members of a tap let
-    /// other parties go, in events. Returns `i64::MAX` if the tap has no member.
+    /// Returns how far the members of a tap let other parties go: the distance from `lower_bound`,
+    /// in events. Returns `i64::MAX` if the tap has no member.
     #[inline]
     pub(crate) fn held(&self, tap: &Stage, lower_bound: u64) -> i64 {
         let members = edge::left::see(self.line(tap.line));
@@ -352,8 +352,8 @@ impl Positions {
         }
     }
 
-    /// Works as [`Positions::least_bound`], for the seats whose bits are set in `members`. Another
-    /// process may have set bits for which the tap has no seats.
+    /// Like [`Positions::least_bound`], but only for the seats whose bits are set in `members`.
+    /// Another process may have set bits for which the tap has no seats.
     fn least_of_members(&self, tap: &Stage, members: u64, lower_bound: u64) -> i64 {
         let room = tap.delivery.room() as u32;
         let mut members = members & u64::MAX >> u64::BITS.saturating_sub(room);

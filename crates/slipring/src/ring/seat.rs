@@ -21,11 +21,11 @@
 //!   beyond it.
 //! - I4: a free seat shows the death of its last owner if `deaths` and `owner` have the same
 //!   generation. A waiting party relies on each death that a seat shows. The workers of a pool do
-//!   the same work, and so do several producers, so a death among them matters only if the dead
-//!   owner was its party's last handle and no handle has joined since. Therefore, while another
-//!   handle has a seat, and when a handle joins, the seats of the dead are freed with a new
-//!   generation, and then show no death. An orphan shows its owner's death until a worker adopts
-//!   it.
+//!   the same work, and so do several producers. So a death among them matters only if the dead
+//!   owner was its party's last handle and no handle has joined since. In all other cases, that is,
+//!   while another handle has a seat and when a handle joins, the seats of the dead are freed with
+//!   a new generation, and then show no death. An orphan shows its owner's death until a worker
+//!   adopts it.
 
 use std::ops::Range;
 
@@ -36,11 +36,12 @@ use crate::base::sync::{AtomicU64, Relaxed, may_die};
 pub(crate) const PARTICIPANT: u64 = 0xFFFF_FFFF;
 /// Value of the bits [`PARTICIPANT`] in the owner's word of an orphan.
 pub(crate) const ORPHAN: u64 = PARTICIPANT;
-/// Increment of the generation in an owner's word. Each taking of a seat raises the generation.
+/// Increment of the generation in an owner's word. The generation grows each time the seat is
+/// taken.
 pub(crate) const GENERATION: u64 = 1 << 32;
 
-/// A seat of a segment. Its words are zero in a new segment, except `boundary` and `held`, which
-/// begin at the first position.
+/// A seat, in a segment or on the heap. In a new segment its words are zero, except `boundary` and
+/// `held`, which begin at the first position.
 #[repr(C)]
 #[derive(Default)]
 pub struct Seat {
@@ -55,8 +56,7 @@ pub struct Seat {
     /// - an orphan on the heap: the position from which the seat's chunk is unfinished;
     /// - a producer: the head of its intent.
     pub(crate) lo: AtomicU64,
-    /// For a producer: the head of its claim's rest, while the producer publishes the claim's
-    /// front.
+    /// For a producer that is publishing only the front of its claim: the head of the claim's rest.
     pub(crate) mid: AtomicU64,
     /// For a worker: the end of the seat's chunk. For a producer: the end of its intent.
     pub(crate) hi: AtomicU64,
@@ -110,14 +110,14 @@ impl Seat {
         (owner != 0 && owner != ORPHAN).then_some(owner as u32)
     }
 
-    /// Takes the seat for a participant. If another participant owns the seat, the error is that
-    /// participant.
+    /// Takes the seat for a participant. If the seat already has an owner, the error names that
+    /// owner.
     pub fn take(&self, participant: u32) -> Result<(), u32> {
         let taken = edge::seated::take(&self.owner, taken_from(0, participant));
         taken.map(drop).map_err(|owner| (owner & PARTICIPANT) as u32)
     }
 
-    /// Leaves the seat's chunk to another worker. `[next, end)` is the unfinished part of the
+    /// Leaves the seat's chunk for another worker. `[next, end)` is the unfinished part of the
     /// chunk. The caller owns the seat, and has stored `next` as the seat's bound.
     pub(crate) fn leave_orphan(&self, next: u64, end: u64) {
         self.lo.store(next, Relaxed);

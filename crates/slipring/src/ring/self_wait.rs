@@ -140,7 +140,8 @@ pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     });
 }
 
-/// Returns the stage whose handler the current thread runs in the ring of `control`.
+/// Returns the stage of the ring of `control` whose handler the current thread runs. If there are
+/// several, returns the innermost one.
 pub(crate) fn innermost(control: &Control) -> Option<usize> {
     inside_ring(control, |lines| lines.last().and_then(|line| control.plan.stage_of(line)))
 }
@@ -220,19 +221,21 @@ pub(crate) struct StageHandle {
 /// Checks whether the current thread would wait for itself if its handle `own` waited for the event
 /// at `at()`. `is_claimed` returns whether that event is known to come.
 ///
-/// - Only the earlier stages can delay an event that is known to come. Other stages may delay an
-///   event whose slot is not claimed yet. But a wait for such an event also ends with the stream,
-///   and they do not delay the stream's end.
+/// - If the event is known to come, only the earlier stages can delay it, so the check looks for
+///   them.
+/// - If the event's slot is not claimed yet, other stages may delay the event, too. But the wait
+///   ends at the latest when the stream does, and those stages do not delay the stream's end. So
+///   the check finds nothing.
 /// - If the stream ends at the awaited position, a pool ends once its other workers have released
-///   their chunks.
+///   their chunks, so the check looks for those workers.
 pub(crate) fn of_consumer(
     control: &Control,
     own: StageHandle,
     at: impl FnOnce() -> u64,
     is_claimed: impl FnOnce(u64) -> bool,
 ) -> SelfWait {
-    // A model has no lists of stages. There, a load of the awaited position would multiply the
-    // executions.
+    // In a model, which has no lists of stages, the check returns before it loads the awaited
+    // position, because the load would multiply the model's executions.
     let StageHandle { stage, line } = own;
     if !is_inside_other(control, Some(line)) {
         return SelfWait::Never;

@@ -59,8 +59,8 @@ impl SeqRange {
         self.end_seq().wrapping_sub(1)
     }
 
-    /// Returns the position behind the range's last one. For an empty range, returns the range's
-    /// start.
+    /// Returns the position after the range's last position. For an empty range, returns the
+    /// range's start.
     ///
     /// Example: [`SeqRange`].
     pub fn end_seq(&self) -> u64 {

@@ -95,7 +95,7 @@ macro_rules! ring_options {
             self
         }
 
-        /// Sets how producers wait for room. By default, producers wait by the strategy that `wait`
+        /// Sets how producers wait for room. By default, producers use the strategy that `wait`
         /// sets.
         ///
         $(#[$producer_wait])*
@@ -137,14 +137,14 @@ macro_rules! ring_options {
             self
         }
 
-        /// Asks the system for huge pages under the slots. Large rings then need fewer entries of
-        /// the processor's table of addresses (TLB), and the build touches fewer pages.
+        /// Asks the system for huge pages under the slots. Large rings then need fewer entries in
+        /// the processor's address-translation cache (TLB), and the build touches fewer pages.
         ///
         /// The slots begin on a multiple of 2 MiB and take whole multiples of 2 MiB of memory. On
         /// Linux, the ring asks for transparent huge pages (`MADV_HUGEPAGE`, madvise(2)). The
         /// system grants them where `/sys/kernel/mm/transparent_hugepage/enabled` says `madvise` or
         /// `always` and memory is not fragmented; otherwise, and on other systems, the ring has
-        /// ordinary pages. `AnonHugePages` in `/proc/self/smaps` says what the system granted.
+        /// ordinary pages. `AnonHugePages` in `/proc/self/smaps` shows how much the system granted.
         ///
         /// Huge pages suit rings of many megabytes; a small ring only takes more memory. The build
         /// can take several times as long, because the system clears huge pages, and may have to
