@@ -61,7 +61,7 @@ pub struct Interleaved;
 /// [`try_batch`](crate::Consumer::try_batch) pause for 250 ns to a microsecond before they look for
 /// events, as [`for_each`](crate::Consumer::for_each) does. A loop without pauses would take the
 /// cursor's cache line away from the producer at every publication, which costs ten times as much
-/// as an event. A call that gets as many events as it asked for lets the next call begin at once,
+/// as an event. After a call that got as many events as it asked for, the next call looks at once,
 /// so a loop of `poll(1, ..)` never pauses.
 ///
 /// ```

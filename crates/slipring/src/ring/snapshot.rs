@@ -21,12 +21,12 @@ fn published(control: &Control, positions: &[u64]) -> Option<u64> {
 /// Returns a number of events that the producers have certainly published, even if their flushed
 /// counts are lower. The number never decreases.
 ///
-/// - A single producer has published each position, at least up to `newest`.
+/// - A single producer publishes each position, so it has published at least those before `newest`.
 /// - Several producers may have claimed positions that they have not published or have given up.
 ///   But they have published each event that a stage has handled, so the result is the largest
-///   count of a stage. Taps do not count here, because each member of a tap counts each event. In a
-///   segment, an event that comes again counts twice, so the number of claimed positions is the
-///   upper limit.
+///   count of a stage. Taps are left out, because each member of a tap counts each event. In a
+///   segment, an event that a stage gets twice also counts twice, so the result is limited to the
+///   number of claimed positions.
 fn least_published(control: &Control, newest: u64) -> u64 {
     if !control.plan.many_producers {
         return newest.wrapping_sub(control.start);

@@ -222,7 +222,7 @@ impl StageList {
 }
 
 /// Returns the likely number of the stages' threads. Stages with the same thread label share one
-/// thread, and the stages of the executor share its threads. Another stage has one thread per
+/// thread, and the stages of the executor share its threads. Every other stage has one thread per
 /// handle.
 pub(crate) fn count_threads(specs: &[StageSpec]) -> usize {
     let first_of_thread =

@@ -27,9 +27,9 @@ const CLOSING: u32 = 8;
 pub enum Ending {
     /// The graph runs.
     Running,
-    /// Producers publish no more, but no stage has found the last position yet. A first stage finds
-    /// it once the stage has handled all published events. Only rings with several producers have
-    /// this state.
+    /// Producers no longer publish, but no stage has found the last position yet. A first stage
+    /// finds it once the stage has handled all published events. Only rings with several producers
+    /// have this state.
     Closing,
     /// The producers have closed the ring; the stages drain the published events.
     Closed,
@@ -203,7 +203,7 @@ impl Status {
         self.words.bits.fetch_or(CLOSING, Relaxed); // no data goes with it
     }
 
-    /// Returns whether producers may claim no more.
+    /// Returns whether the ring is closed to claims.
     #[inline(always)]
     pub(crate) fn is_closing(&self) -> bool {
         self.words.bits.load(Relaxed) & (CLOSING | CLOSED) != 0
@@ -220,7 +220,7 @@ impl Status {
     }
 
     /// Records a failure, unless the graph has failed already. After the call, the caller notifies
-    /// all queues. If the failure is not recorded, the error returns its cause.
+    /// all queues. If the failure is not recorded, the error hands its cause back.
     pub(crate) fn fail(
         &self,
         party: usize,

@@ -1,11 +1,10 @@
-//! A limit on the number of results that a task gets from one handle before the task gives its
-//! thread back.
+//! A limit on the number of results that a task gets from one handle before it yields its thread.
 //!
 //! A runtime cannot interrupt a task. A task whose ring always has events, or always has room,
 //! would never return *pending*, so timers and other tasks of its thread would starve. The library
 //! depends on no runtime, and does not see when a runtime polls the task. So each handle counts its
-//! own results, and a task with several handles gives its thread back when the first of their
-//! budgets is spent.
+//! own results, and a task with several handles yields its thread when the first of their budgets
+//! is spent.
 
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
@@ -19,8 +18,8 @@ const MOST: u32 = 512;
 /// between two waits reads no clock.
 const TIMED_FROM: u32 = 8;
 
-/// Time after which a streak of results ends early. Runtimes ask tasks to give the thread back
-/// after 10 to 100 µs.
+/// Time after which a streak of results ends early. Runtimes ask tasks to yield the thread after 10
+/// to 100 µs.
 const LONGEST: Duration = Duration::from_micros(100);
 
 /// The streak of results that a handle's futures have returned since one of them was last pending.

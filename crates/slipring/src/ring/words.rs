@@ -12,8 +12,8 @@ use crate::base::sync::twin;
 /// holds a position times two, so that the lowest bit is free for `IDLE`.
 pub(crate) const IDLE: u64 = 1;
 
-/// Width, in bits, of the low part of a pool's claim word, the number of events left in a run. The
-/// high part is a position.
+/// Width, in bits, of the low part of a pool's claim word. The low part is the number of events
+/// left in a run, and the high part is a position.
 const LEFT_BITS: u32 = 16;
 
 /// Restores a position from its low `bits` bits: of all positions with these bits, returns the
@@ -66,7 +66,7 @@ impl PoolWord {
         widen(self.0 >> LEFT_BITS, 64 - LEFT_BITS, lower_bound)
     }
 
-    /// Returns whether a claim word has room for `left` events of a run.
+    /// Returns whether a claim word can hold the number `left`.
     pub(crate) fn holds(left: u64) -> bool {
         left >> LEFT_BITS == 0
     }
@@ -141,8 +141,8 @@ pub(crate) const MAX_CLAIM_SEATS: usize = 1 << (SEATED_BITS - 1);
 /// The claim word of several producers between processes: the next position to claim, the number of
 /// the producers' seat whose claim ends there, and whether the ring is closed to claims.
 ///
-/// The position has 57 bits. If a handle claimed nothing while other handles claim 2^56 positions,
-/// it would take an old word for the current one. At a nanosecond per position, that takes two
+/// The position has 57 bits. A handle that claims nothing while other handles claim 2^56 positions
+/// would mistake an old word for the current one. At one position per nanosecond, that takes two
 /// years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeatedClaim(pub(crate) u64);

@@ -30,15 +30,15 @@ pub trait World: Sized + Send + Sync + 'static {
     /// Makes the world of a ring on the heap.
     fn of_heap() -> Self;
 
-    /// Notes a call that found no event or no room and does not wait. Returns whether the call must
-    /// check for deaths.
+    /// Called when a call that does not wait has found no event or no room. Returns whether that
+    /// call must check for deaths.
     #[inline(always)]
     fn is_due(&self, _checks: &mut Self::Checks) -> bool {
         false
     }
 
-    /// Makes the handle's next call that finds no event or no room, and does not wait, check for
-    /// deaths. The current call found a death and cannot return it as an error.
+    /// Called when a call has found a death that it cannot return as an error. Makes the handle's
+    /// next call that finds no event or no room, and does not wait, check for deaths again.
     fn check_again(_checks: &mut Self::Checks) {}
 
     /// Returns the longest time between two checks for deaths, or `None` if no check is needed.

@@ -6,7 +6,7 @@
 //!   stage's policy lets the stage continue. The failure names the stage, and also the event if the
 //!   handler panicked at an event. A panic in the drop of a caught panic's payload is contained,
 //!   too.
-//! - I2: if a handler's `start` succeeded, the handler's `stop` is called, also after a failure.
+//! - I2: if a handler's `start` succeeded, the handler's `stop` is called, even after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -44,8 +44,8 @@ pub(crate) struct Entry<'env> {
     released: u64,
     /// Number of failures that the runner survived since the last change of `released`.
     failures: u32,
-    /// The time at which `idle` is due again, if [`Entry::idle_once`] has called it since the last
-    /// event.
+    /// `Some` if [`Entry::idle_once`] has called `idle` since the last event. The inner value is
+    /// the time at which `idle` is due again, if it repeats.
     idled: Option<Option<Instant>>,
     clock: TurnClock,
 }
@@ -85,7 +85,7 @@ impl<'env> Entry<'env> {
         self.running
     }
 
-    /// Returns the coarse clock at the end of the last turn, in nanoseconds.
+    /// Returns the reading of the coarse clock at the end of the last turn, in nanoseconds.
     pub(crate) fn ended(&self) -> u64 {
         self.clock.ended()
     }
@@ -105,8 +105,8 @@ impl<'env> Entry<'env> {
         }
     }
 
-    /// Lets the runner handle its available events once, and returns their number. After a failure,
-    /// the number is at least 1, because the stage may have events left.
+    /// Runs the handler once on the events that are available, and returns their number. After a
+    /// failure, the number is at least 1, because the stage may have events left.
     pub(crate) fn step(&mut self, supervisor: Supervisor<'_, 'env>) -> u64 {
         let control = supervisor.control;
         (self.idled, self.is_due) = (None, false);
@@ -130,8 +130,8 @@ impl<'env> Entry<'env> {
         })
     }
 
-    /// Works as [`Entry::idle`], but calls `idle` only if no call was made since the last event, or
-    /// if `idle` is due again. With `again`, calls `idle` in any case.
+    /// Like [`Entry::idle`], but calls `idle` only if it was not called since the last event, or if
+    /// it is due again. With `again`, calls `idle` in any case.
     pub(crate) fn idle_once(
         &mut self,
         supervisor: Supervisor<'_, 'env>,

@@ -59,8 +59,8 @@ pub(crate) struct Executor<'env> {
     levels: Box<[Box<[usize]>]>,
     /// Index of the first entry's stage, whose queue and strategy all entries share.
     stage: usize,
-    /// Whether a thread hands entries on to another thread. True if there are several threads, and
-    /// they sleep in the queue.
+    /// Whether threads hand entries on to one another: there are several threads, and they sleep in
+    /// the queue.
     hands_on: bool,
     /// Number of entries that have not ended.
     left: AtomicUsize,
@@ -98,12 +98,13 @@ impl Taken<'_, '_> {
     }
 }
 
-/// The result of the check of all entries that a thread makes before it waits.
+/// The result of a thread's check of all entries before it waits.
 enum Lull<'a, 'env> {
     /// An entry is ready.
     Over(Taken<'a, 'env>),
-    /// No entry is ready. The thread picks the most upstream entry that no other thread runs, and
-    /// waits for that entry's upstream, until an entry's `idle` is due.
+    /// No entry is ready. Of the entries that no other thread runs, the thread picks the most
+    /// upstream one. It waits for the progress that this entry needs, at most until an entry's
+    /// `idle` is due.
     Lasts(Option<Waiter>, Option<Instant>),
 }
 
@@ -228,8 +229,8 @@ impl<'env> Executor<'env> {
         }
     }
 
-    /// Takes the turn at an entry, unless another thread calls its handler. A thread that only
-    /// checks the entry gives the turn back soon.
+    /// Takes the turn at an entry, unless another thread is calling its handler. If another thread
+    /// is only checking the entry, waits until that thread gives the turn back, which it does soon.
     fn take_idle(&self, entry: usize) -> Option<Taken<'_, 'env>> {
         loop {
             let taken = self.take(entry);
@@ -240,9 +241,10 @@ impl<'env> Executor<'env> {
         }
     }
 
-    /// Gives a turn back. Returns whether the entry is ready. If another thread wanted the turn,
-    /// this thread checks the entry once more. The other thread may have been woken for an event
-    /// that came since the first check, and may sleep again now.
+    /// Gives a turn back, and returns whether the entry is ready. If another thread wanted the turn
+    /// meanwhile, this thread checks the entry once more: the other thread may have been woken for
+    /// an event that came after this thread's check, and may have gone back to sleep without
+    /// handling it.
     fn give_back<'a>(&'a self, mut taken: Taken<'a, 'env>) -> bool {
         let entry = taken.entry;
         loop {
@@ -439,10 +441,10 @@ impl<'a, 'env> Helping<'a, 'env> {
     /// `until`. With `until`, an entry that has had no turn yet is not found, because its turn may
     /// take any time.
     ///
-    /// Inside a handler, any entry will do, because no other thread may be free to run it: the
-    /// thread that calls `run` may be in the program's own code. If the deadline counted there, a
-    /// handler that repeats a call with a short deadline would never succeed. Outside of handlers,
-    /// there is always a started thread that can run the entry.
+    /// Inside a handler, `until` does not count. There, this thread may be the only one that can
+    /// run the entry, because the thread that calls `run` may be in the program's own code. If
+    /// `until` counted, a handler that repeats a call with a short deadline would never succeed.
+    /// Outside of handlers, there is always a started thread that can run the entry.
     fn find(&self, history: &History, until: Option<Instant>) -> Option<Taken<'a, 'env>> {
         let Helping { executor, supervisor, .. } = self;
         let until = until.filter(|_| self_wait::innermost(supervisor.control).is_none());

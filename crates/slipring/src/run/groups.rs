@@ -96,7 +96,7 @@ impl Drop for Groups<'_> {
 /// A thread that is not yet started.
 pub(crate) struct PlannedThread<'env> {
     pub(crate) name: String,
-    /// Name of the thread whose place this thread has.
+    /// Name by which the placement knows this thread's place.
     pub(crate) place: String,
     /// Indices of the stages that the thread may run, at least one, in the order of their
     /// declaration.
@@ -128,10 +128,11 @@ impl<'env> Work<'env> {
     }
 }
 
-/// The call that begins a thread, before its first stage starts.
+/// The steps that a thread takes before its first stage starts: it binds itself to its place, and
+/// calls the hook.
 pub(crate) struct ThreadBegin<'a, 'env> {
     pub(crate) name: &'a str,
-    /// Name of the thread whose place this thread has.
+    /// Name by which the placement knows this thread's place.
     pub(crate) place: &'a str,
     pub(crate) places: Option<Assigned>,
     pub(crate) on_start: Option<OnStart<'env>>,
@@ -146,9 +147,9 @@ fn fail_if_dropped_badly<T>(hook: Contained<T>) {
 }
 
 /// The work of a new thread, until the thread takes it. If the system cannot start the thread, it
-/// drops the thread's closure, and a clone of the handoff keeps the work. Without the clone, the
-/// stages would be dropped here, and the graph would fail with [`Cause::Dropped`] instead of
-/// [`Cause::Thread`].
+/// drops the thread's closure, but a clone of the handoff keeps the work. Without the clone, the
+/// closure's drop would drop the stages, and the graph would fail with [`Cause::Dropped`] instead
+/// of [`Cause::Thread`].
 #[derive(Clone)]
 pub(crate) struct Handoff<'env>(Arc<Mutex<Option<Work<'env>>>>);
 

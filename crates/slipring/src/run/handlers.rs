@@ -1,4 +1,4 @@
-//! A handler is the user's code of a stage, which the library's loop calls.
+//! A handler is a stage's user code, which the library's loop calls.
 //!
 //! Invariants
 //! - I1: only a stage that was declared as writing has a `WriteEach`, a `WriteBatch` or a
@@ -79,7 +79,7 @@ pub trait ReadHandler<E> {
     }
 }
 
-/// A handler that may change events, called as a [`ReadHandler`] is.
+/// A handler that may change events. It is called like a [`ReadHandler`].
 /// [`Chain::write_with`](crate::Chain::write_with) takes it.
 ///
 /// ```
@@ -231,7 +231,7 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
 
 /// Implements [`Handler`] for a user's [`ReadHandler`] or [`WriteHandler`]. `$handle` is the
 /// function that calls the user's `event` for each lent event; `start`, `batch_end`, `idle` and
-/// `stop` are alike for both.
+/// `stop` are the same for both.
 macro_rules! user_handler {
     ($name:ident, $handler:ident, $handle:item) => {
         impl<E, L: Layout, H: $handler<E>> Handler<E, L> for $name<H> {

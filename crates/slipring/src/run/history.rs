@@ -3,8 +3,9 @@
 //! # Which entry comes next
 //!
 //! A thread takes its next entry by the first of these rules that fits:
-//! 1. The entry of the last turn, if that turn left events because its batch was long, up to
-//!    [`STAYS`] turns in a row. The handler's code and state are in the nearest caches.
+//! 1. The entry of the last turn, if the batch was so long that events were left. A thread stays at
+//!    an entry for up to [`STAYS`] turns in a row. The handler's code and state are in the nearest
+//!    caches.
 //! 2. The entries that this thread ran last. The states of their handlers are in the cache of the
 //!    thread's core. The events of a pipeline then cross to another core only where one thread's
 //!    stages end and the next thread's begin.
@@ -18,7 +19,7 @@
 //! Once in each interval of [`FAIR_AFTER`], a thread makes a fair choice instead: it takes the
 //! entries one after the other. So an entry does not starve if its thread is busy with a long
 //! event, or if another entry always has events. Such an entry waits for at most one interval per
-//! entry, plus the time by which turns are longer than an interval.
+//! entry of the executor, plus the time by which turns exceed an interval.
 //!
 //! Invariants
 //! - I1: the choice is a matter of speed alone. A thread that finds no entry by rules 1 and 2
@@ -58,7 +59,7 @@ pub(super) struct Done {
     pub(super) entry: usize,
     /// Whether the entry was ready again at the end of the turn.
     pub(super) is_ready: bool,
-    /// Whether the turn ended although the entry had events left, because its batch was long.
+    /// Whether the batch was so long that the turn ended with events left in the entry.
     pub(super) is_behind: bool,
     /// Reading of the coarse clock at the end of the turn, in nanoseconds.
     pub(super) ended: u64,
@@ -94,7 +95,8 @@ impl History {
         self.last.filter(|_| !self.stays.is_multiple_of(STAYS))
     }
 
-    /// Returns whether a fair choice is due, which takes the entries by [`History::fair_order`].
+    /// Returns whether a fair choice is due. A fair choice takes the entries in the order of
+    /// [`History::fair_order`].
     pub(super) fn is_fair(&self) -> bool {
         self.ended.saturating_sub(self.last_fair) >= FAIR_AFTER
     }

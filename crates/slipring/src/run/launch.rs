@@ -123,9 +123,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
 /// Binds the calling thread to the producer's place, if the graph has a placement. If the binding
 /// fails, fails the graph and returns `None`.
 ///
-/// A graph of several producers binds none of them. The calling thread starts the producers'
-/// threads, and each of these threads would begin with the binding of the calling thread. So one
-/// place would hold all producers.
+/// If the graph has several producers, none of them is bound. The calling thread starts the
+/// producers' threads, which would all inherit its binding, so one place would hold all producers.
 fn bind_producer(control: &Control, places: Option<&Assigned>) -> Option<Option<Bound>> {
     let places = places.filter(|_| !control.plan.many_producers);
     call_user(control, control.plan.producer_party(), None, || {

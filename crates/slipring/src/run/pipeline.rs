@@ -22,9 +22,9 @@ use crate::ring::snapshot;
 
 /// The running stages of a spawned chain or graph: see [`Chain::spawn`](crate::Chain::spawn).
 ///
-/// Dropping a pipeline stops no stage and waits for none: the stages run until the ring is closed
-/// and drained. If the program ends before that, the events that they have not handled are lost,
-/// and no handler's `stop` is called. So a program should join its pipeline
+/// Dropping a pipeline neither stops its stages nor waits for them: they run until the ring is
+/// closed and drained. If the program ends before that, the events that they have not handled are
+/// lost, and no handler's `stop` is called. So a program should join its pipeline
 /// ([`join`](Pipeline::join)), or let the pipeline's drop do so
 /// ([`join_on_drop`](Pipeline::join_on_drop)).
 #[must_use = "if the program ends before the stages do, the events that they have not handled are \
@@ -118,8 +118,8 @@ pub enum JoinError {
     StillRunning {
         /// A stage that has not ended.
         stage: Name,
-        /// Number of events that the stage has not released. Events that a producer has claimed
-        /// and not published yet count.
+        /// Number of events that the stage has not released. The number includes events that a
+        /// producer has claimed but not yet published.
         left: u64,
     },
     /// The pipeline has ended with a failure.
@@ -259,7 +259,7 @@ impl Pipeline {
         }
     }
 
-    /// Waits as [`Pipeline::join`] does, but no longer than `limit`, and can be called again.
+    /// Like [`Pipeline::join`], but waits no longer than `limit`, and can be called again.
     ///
     /// `join_within` does not wait for the destructors of the threads' thread-local values;
     /// [`Pipeline::join`] does.
@@ -332,7 +332,7 @@ impl Pipeline {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// On one of the pipeline's own threads, the drop waits for nothing. After
+    /// On one of the pipeline's own threads, the drop does not wait. After
     /// [`join`](Pipeline::join), the drop has nothing to wait for, and does not call `tell`. A
     /// panic of `tell` is contained.
     pub fn join_on_drop(

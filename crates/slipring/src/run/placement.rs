@@ -94,7 +94,7 @@ pub trait Placement {
 pub trait Places: Send + Sync {
     /// Returns the number of different cores that the threads have together. If this number is less
     /// than the number of threads, adaptive waits do not spin, and the library warns of strategies
-    /// that spin. Otherwise the number of the process's cores decides about this. The build calls
+    /// that spin. Otherwise both depend on the number of the process's cores. The build calls
     /// `cores` once.
     ///
     /// Example: [`Placement`].
@@ -111,8 +111,8 @@ pub trait Places: Send + Sync {
     fn bind(&self, thread: &str) -> Result<Bound, Fault>;
 
     /// Binds the calling thread to the place where the ring's memory should lie, until the result
-    /// is dropped. The thread touches the memory first while it is bound, so the system takes the
-    /// memory from the NUMA node of that place.
+    /// is dropped. While it is bound, the thread is the first to touch the memory, so the system
+    /// takes the memory from the NUMA node of that place.
     ///
     /// Example: [`Placement`].
     ///
@@ -139,8 +139,8 @@ pub trait Places: Send + Sync {
 pub struct Bound(Option<Box<dyn FnOnce()>>);
 
 impl Bound {
-    /// Makes the value from the closure that undoes the binding. The closure is called once, on the
-    /// thread that calls `new`.
+    /// Creates a `Bound` whose closure undoes the binding. The closure is called once, on the
+    /// thread that called `new`.
     ///
     /// Example: [`Bound`].
     pub fn new(undo: impl FnOnce() + 'static) -> Bound {
@@ -176,8 +176,8 @@ pub(crate) fn assign(
     shared: SharedThreads,
     settings: &mut Settings,
 ) -> Result<Assigned, BuildError> {
-    // The check comes before the names are made, because a pool with too many workers would have as
-    // many names.
+    // The check comes before the names are made. Otherwise a pool that declares far too many
+    // workers would first get a name for each of them.
     check::all(specs, settings.capacity)?;
     let names = thread_names(specs, shared)?;
     let cores = cores();

@@ -42,7 +42,7 @@ pub(crate) trait Runner {
     /// available, and that more may come. `began` is the current time, if the caller has read the
     /// clock.
     fn step(&mut self, began: Option<Instant>) -> Result<u64, End>;
-    /// Returns whether the last step ended although events were left, because its batch was long.
+    /// Returns whether the last step's batch was so long that the step ended with events left.
     fn is_behind(&self) -> bool;
     /// Calls the handler's `idle` before the thread waits. Returns the time at which `idle` is due
     /// again, if `idle` repeats.

@@ -40,7 +40,7 @@ pub(super) struct Turn {
     thread: usize,
     /// The time at the beginning, if the turn is timed exactly.
     pub(super) exact: Option<Instant>,
-    /// The coarse clock at the beginning, in nanoseconds.
+    /// The coarse clock's reading at the beginning of the turn, in nanoseconds.
     coarse: u64,
 }
 
