@@ -27,8 +27,8 @@ use crate::ring::status::StatusWords;
 use crate::wait::queue::WaitQueue;
 use crate::wait::queue_state::QueueState;
 
-/// The areas of a segment, by address. Each address is a multiple of 128 and has as many lines
-/// behind it as the [`Needs`](super::Needs) say. All bytes of a new segment are zero.
+/// The areas of a segment, by address. Each address is a multiple of 128, and as many lines follow
+/// it as the [`Needs`](super::Needs) say. All bytes of a new segment are zero.
 #[derive(Clone)]
 pub struct Areas {
     /// The lines of positions, each of which holds one word.
@@ -55,8 +55,9 @@ pub struct Areas {
     pub stamps: NonNull<u8>,
     /// The first event, or block.
     pub events: NonNull<u8>,
-    /// Distance between two stamps, and distance between two blocks, in bytes. Events of a known
-    /// type lie behind their stamps, and the type determines their distance.
+    /// Distance from one stamp to the next, and from one block to the next, in bytes. Events of a
+    /// known type do not use these distances: each lies right after its stamp, and the type
+    /// determines the distance.
     pub strides: (usize, usize),
     /// The mapping, which the areas keep alive.
     pub mapping: Mapping,

@@ -200,8 +200,8 @@ impl<A: lease::Access> BlockBatch<'_, A, SeatedWorker> {
 }
 
 impl<C: BeginsAgain> BlockBatch<'_, Writing, C> {
-    /// Returns how many of the batch's first blocks may be half-written, as
-    /// [`Batch::suspects`](crate::Batch::suspects) does.
+    /// Returns how many blocks at the beginning of the batch may be half-written; see
+    /// [`Batch::suspects`](crate::Batch::suspects).
     ///
     /// Example: [`Batch::suspects`](crate::Batch::suspects).
     pub fn suspects(&self) -> usize {
@@ -210,7 +210,7 @@ impl<C: BeginsAgain> BlockBatch<'_, Writing, C> {
 }
 
 impl<C: lease::Delivery> BlockBatch<'_, Writing, C> {
-    /// Returns the block at `offset` from the batch's first block, to change it, or `None` if the
+    /// Returns the block at `offset` from the batch's first block, for writing, or `None` if the
     /// batch has no block there.
     ///
     /// Example: [`BlockBatch`].

@@ -194,9 +194,9 @@ fn each_shard_is_lent_the_blocks_of_its_keys() {
     }
 }
 
-/// After a shard that dies, its successor is lent the same blocks, and no block of another shard.
-/// The second stage uses the keys that the first stage leaves, even in blocks that a successor
-/// passes over.
+/// When a shard has died, its successor is lent the same blocks, and no block of another shard. The
+/// second stage uses the keys that the first stage leaves, even in blocks that a successor passes
+/// over.
 #[test]
 fn a_dead_shard_is_followed() {
     let _watched = crate::watchdog::watched();

@@ -2,10 +2,11 @@
 //!
 //! The segment's head says how many bytes a block has, and at which distance the blocks lie. The
 //! protocol is the same as for every ring. Each of these handles contains a producer or a consumer
-//! of events without a size, and lends the bytes at the addresses of these events.
+//! of zero-sized events, and lends the bytes at the addresses of these events.
 //!
 //! Invariants
-//! - I1: a position that is lent or claimed is a block that is lent or claimed (raw_blocks::I1).
+//! - I1: if a position is lent, so is the block at that position, and the same holds for claims
+//!   (raw_blocks::I1).
 //! - I2: every bit pattern is a valid block.
 
 use std::fmt;
@@ -92,7 +93,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
         Ok(claim.publish())
     }
 
-    /// Works as [`BlockProducer::publish`], but never waits.
+    /// Like [`BlockProducer::publish`], but never waits.
     ///
     /// Example: [`BlockProducer::publish`].
     ///
@@ -104,7 +105,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
         Ok(claim.publish())
     }
 
-    /// Works as [`BlockProducer::publish`], but waits at most until `deadline`.
+    /// Like [`BlockProducer::publish`], but waits at most until `deadline`.
     ///
     /// Example: [`BlockProducer::publish`].
     ///
@@ -266,7 +267,7 @@ impl<S: sharing::Sharing> std::ops::IndexMut<usize> for BlockClaim<'_, S> {
     }
 }
 
-/// The handle with which a stage of a segment, a worker or a tap's member is lent blocks.
+/// The handle through which a stage of a segment, a worker or a tap's member gets blocks.
 pub struct BlockConsumer<A: lease::Access, C: lease::Delivery> {
     rx: Consumer<BlockStart, A, C, InSegment<Strided>>,
     size: usize,
@@ -322,7 +323,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
         Ok(BlockBatch { batch: self.rx.try_batch(max)?, view })
     }
 
-    /// Works as [`BlockConsumer::batch`], but waits at most until `deadline`.
+    /// Like [`BlockConsumer::batch`], but waits at most until `deadline`.
     ///
     /// Example: [`BlockBatch`].
     ///
@@ -363,8 +364,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
         }
     }
 
-    /// Returns whether no block follows the last batch, which was released. If other shards' blocks
-    /// follow, a shard passes over these blocks, and releases them.
+    /// Returns whether no block is available after the last batch, which the caller has released.
+    /// If only other shards' blocks follow, a shard passes over them, and releases them.
     fn is_exhausted(&mut self) -> bool {
         // If the ring has several producers, a batch ends at a tombstone, and blocks may follow the
         // tombstone.
@@ -406,8 +407,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
 }
 
 impl<A: lease::Access, C: Succeeds> BlockConsumer<A, C> {
-    /// Returns the positions of blocks that were lent before and come again, as
-    /// [`Consumer::redelivered`] does.
+    /// Returns the positions of blocks that were lent before and are lent again; see
+    /// [`Consumer::redelivered`].
     ///
     /// Example: [`Consumer::redelivered`].
     pub fn redelivered(&self) -> SeqRange {

@@ -153,8 +153,8 @@ fn a_pool_beside_a_tap_finds_the_end() {
     assert_eq!(later.for_each(|_, _| ()).unwrap(), 4);
 }
 
-/// The last producer has said that it leaves, and dies before the ring is closing. Its death is no
-/// failure, because the stream is complete.
+/// The last producer has announced that it leaves, and dies before the ring begins to close. Its
+/// death is no failure, because the stream is complete.
 #[test]
 fn the_death_of_a_leaving_producer_closes() {
     let _watched = crate::watchdog::watched();
@@ -194,8 +194,8 @@ fn a_task_gives_up_the_claim_of_a_dead_producer() {
     }
 }
 
-/// If a task waits for room, its call returns that the awaited stage has died. If a task waits for
-/// an event, its call returns that the segment is damaged.
+/// A task that waits for room learns that the awaited stage has died. A task that waits for an
+/// event learns that the segment is damaged.
 #[test]
 fn a_task_hears_of_a_dead_stage_and_of_damage() {
     fn hears<T>(future: impl Future<Output = Result<T, WaitError>>) -> WaitError {
@@ -240,8 +240,8 @@ fn a_false_claim_word_is_damage_before_a_pool() {
     }
 }
 
-/// A false claim word within reach makes a producer leave out positions. If a stage, a pool or a
-/// reader of a tap waits at such a position, each kind of its calls returns an error.
+/// A false claim word within reach makes a producer skip positions. If a stage, a pool or a reader
+/// of a tap waits at such a position, its calls return an error, whether they wait or not.
 #[test]
 fn a_false_claim_word_within_reach_is_damage_to_those_that_wait() {
     fn assert_damaged<T>(kind: usize, mut call: impl FnMut(bool) -> Result<T, BatchError>) {
@@ -289,7 +289,7 @@ fn a_false_claim_word_within_reach_is_damage_to_those_that_wait() {
     }
 }
 
-/// Stores random words in a ring with several producers, pools, taps and a stage behind these.
+/// Stores random words in a ring with several producers, pools, taps and a stage that follows them.
 #[test]
 fn random_words_of_combined_rings_are_an_error_at_most() {
     let _watched = crate::watchdog::watched();
@@ -403,8 +403,8 @@ fn random_words_of_combined_rings_are_an_error_at_most() {
     }
 }
 
-/// Producers, workers, readers and members come, go and die at random. The stage behind sees each
-/// published event, in order, and then the end.
+/// Producers, workers, readers and members come, go and die at random. The stage `end` sees each
+/// published event, in order, and then the stream's end.
 #[test]
 fn nothing_is_lost_in_combined_rings() {
     let _watched = crate::watchdog::watched();

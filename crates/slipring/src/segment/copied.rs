@@ -1,10 +1,11 @@
-//! Reads copied words of a segment, for reports. It makes no ring, and maps no memory.
+//! Reads copied words of a segment, for reports. This module makes no ring, and maps no memory.
 //!
 //! The words of a running segment are copied one after the other while processes change them, so
 //! the copies may not fit together. A damaged process may also have stored anything.
 //!
 //! Invariants
-//! - I1: each function returns whatever the words are, and trusts no word as an index or a length.
+//! - I1: whatever the words are, each function ends and returns a value. It trusts no word as an
+//!   index or a length.
 //! - I2: no process sees that its words were copied.
 
 use std::time::Duration;
@@ -46,8 +47,8 @@ pub fn is_claimed(claim: RecordedClaim, word: u64, claim_word: u64, capacity: u6
     claims::is_open(SeatedClaim(claim_word), word, &(seq..end), number, shift)
 }
 
-/// Returns the position of the bound `word` of a tap's member, which is near `lower_bound`, or
-/// `None` if the seat holds back no event.
+/// Returns the position in `word`, the bound of a tap's member. The position is near `lower_bound`.
+/// Returns `None` if the seat holds back no event.
 pub fn bound_at(word: u64, lower_bound: u64) -> Option<u64> {
     let seq = lower_bound.wrapping_add(bound_ahead(word, lower_bound) as u64);
     (word & IDLE == 0).then_some(seq)
@@ -71,13 +72,13 @@ pub struct PoolPositions {
 }
 
 /// Returns the positions that the words of a pool's lines state, or `None` if there are too few
-/// lines. `words` has the order of the lines.
+/// lines. `words` are in the order of the lines.
 pub fn pool_positions(words: &[u64]) -> Option<PoolPositions> {
     let (&claim, rest) = words.split_first()?;
     let (&landmark, bounds) = rest.split_last()?;
     let taken = PoolWord(claim).seq(landmark);
     let behind = bounds.iter().filter(|&bound| bound & IDLE == 0);
-    // The bound of a worker that lost a race for a chunk may be ahead for a moment.
+    // The bound of a worker that lost a race for a chunk may be ahead of `taken` for a moment.
     let behind = behind.map(|&bound| -bound_ahead(bound, taken)).max().unwrap_or(0).max(0);
     let boundary = taken.wrapping_add(PoolWord(claim).left());
     Some(PoolPositions { released: taken.wrapping_sub(behind as u64), taken, boundary })
@@ -101,8 +102,8 @@ pub struct CopiedStatus {
     pub last: Option<u64>,
 }
 
-/// Returns the status that the first two words of a ring's status state. These words are the bits,
-/// and the position after the last event.
+/// Returns the status of a ring from the first two words of the status: its bits, and the position
+/// after the last event.
 pub fn status(bits: u32, last: u64) -> CopiedStatus {
     let ending = Ending::copied(bits);
     CopiedStatus { ending, last: Ending::has_last(bits).then_some(last) }

@@ -1,6 +1,6 @@
 //! Tests of handles that copy events. Other handles lend events at the same time, and another
-//! thread stores any words at any time, as a hostile process could. Miri finds no data race in
-//! these tests.
+//! thread stores arbitrary words at any time, as a hostile process could. Miri finds no data race
+//! in these tests.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -41,7 +41,7 @@ fn seated(segment: &Segment, number: u32, party: usize) -> (Ring, usize) {
 /// Calls a method of a ring, and wraps the returned handle as a copying handle.
 macro_rules! copying {
     ($handle:ident: $ring:ident.$call:ident($($argument:expr),*)) => {
-        // SAFETY: the ring is one of copies.
+        // SAFETY: `over_copies` made the ring.
         $handle::over(unsafe { $ring.$call($($argument),*) })
     };
 }
@@ -202,8 +202,9 @@ fn copies_pass_each_kind_of_stage() {
     });
 }
 
-/// An event that was returned and not released comes again. The next handle gets it, even after a
-/// death; after a panic of the user's closure, the same handle gets it.
+/// An event that was returned and not released is delivered again. After a drop or a death of the
+/// handle, the next handle gets the event. After a panic of the user's closure, the same handle
+/// gets it.
 #[test]
 fn what_is_not_released_comes_again() {
     let _watched = crate::watchdog::watched();
@@ -360,7 +361,7 @@ impl Scribbler<'_> {
         }
     }
 
-    /// Stores any value to any word.
+    /// Stores an arbitrary value to a random word.
     fn scribble(&mut self) {
         let areas = &self.segment.areas;
         let random = &mut self.random;
@@ -409,7 +410,7 @@ impl Scribbler<'_> {
     }
 }
 
-/// Calls each method of a handle that does not wait for ever.
+/// Calls all methods of a handle, except those that may wait for ever.
 macro_rules! read {
     ($handle:expr, $random:expr, $done:expr) => {{
         let (handle, random) = (&mut $handle, &mut $random);
@@ -441,8 +442,8 @@ fn write<S: crate::producer::sealed::Sharing>(
     done.fetch_add(u64::from(published), Relaxed);
 }
 
-/// All kinds of copying handles work while another thread stores any words. Each call ends, and at
-/// worst returns an error or a wrong event.
+/// Copying handles of all kinds work while another thread stores arbitrary words. Each call ends,
+/// and at worst returns an error or a wrong event.
 #[test]
 fn words_that_change_under_the_hands_are_an_error_at_most() {
     let _watched = crate::watchdog::watched();

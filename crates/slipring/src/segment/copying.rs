@@ -2,8 +2,8 @@
 //! processes.
 //!
 //! A handle of this module contains a handle of the module `consumer`, whose events are
-//! [`AtomicBytes`]. It finds and releases events by the code of that handle, but lends no event.
-//! The user gets copies.
+//! [`AtomicBytes`]. It uses that handle's code to find and release events, but lends no event: the
+//! user gets copies.
 //!
 //! Invariants
 //! - I1: bytes of an event are accessed only through `&AtomicBytes`, so no other process can make
@@ -99,7 +99,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
         Ok(event)
     }
 
-    /// Works as [`next`](CopyingConsumer::next), but never waits.
+    /// Like [`next`](CopyingConsumer::next), but never waits.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -126,7 +126,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
         Ok(event)
     }
 
-    /// Works as [`next`](CopyingConsumer::next), but waits at most until `deadline`, whatever other
+    /// Like [`next`](CopyingConsumer::next), but waits at most until `deadline`, whatever other
     /// processes store.
     ///
     /// ```
@@ -184,7 +184,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
         Ok(read)
     }
 
-    /// Works as [`read_batch`](CopyingConsumer::read_batch), but never waits.
+    /// Like [`read_batch`](CopyingConsumer::read_batch), but never waits.
     ///
     /// Example: [`CopyingConsumer::read_batch`].
     ///
@@ -199,7 +199,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
         Ok(read)
     }
 
-    /// Works as [`read_batch`](CopyingConsumer::read_batch), but waits at most until `deadline`,
+    /// Like [`read_batch`](CopyingConsumer::read_batch), but waits at most until `deadline`,
     /// whatever other processes store.
     ///
     /// Example: [`CopyingConsumer::read_batch`].
