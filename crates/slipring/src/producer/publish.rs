@@ -89,8 +89,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Fills the next slot in place and publishes the event. Returns the event's position.
     ///
-    /// Waits by the graph's wait strategy while the ring is full. If `fill` panics, nothing is
-    /// published, and the graph fails.
+    /// While the ring is full, the call waits as the graph's wait strategy says. If `fill` panics,
+    /// nothing is published, and the graph fails.
     ///
     /// Costs a claim and one store. A claim costs an addition, or a compare-and-swap while several
     /// handles may claim. With a wait strategy that parks, the call also loads the wait queue's
@@ -246,7 +246,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut count = 0;
         let mut items = items.into_iter();
         while let Some(item) = self.next_item(&mut items) {
-            // A timeout would lose `item`, because the iterator cannot take `item` back.
+            // A timeout would lose `item`, because the iterator cannot take it back.
             let seq = self.reserve_past_timeouts(1)?;
             self.fill(seq, |slot| fill(slot, item));
             count += 1;

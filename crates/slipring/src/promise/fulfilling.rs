@@ -16,10 +16,10 @@ use crate::errors::Abandoned;
 /// the waiter with [`AwaitError::Broken`](crate::AwaitError::Broken). A panic that drops the half
 /// does so, too.
 ///
-/// The promise knows no graph. Suppose that the promise lies in an event of a ring, and that the
-/// stage fails before it takes the promise out. Then the waiter waits until the ring's events are
-/// dropped, which may be never if the waiter itself keeps the ring alive. So if an answer comes
-/// from a stage, ask through a producer ([`Producer::ask`](crate::Producer::ask)).
+/// The promise knows no graph, so a graph's end does not end the wait. For example, a stage may
+/// fail before it takes the promise out of an event. The waiter then waits until the ring's events
+/// are dropped, which may never happen if the waiter itself keeps the ring alive. So if an answer
+/// comes from a stage, ask through a producer ([`Producer::ask`](crate::Producer::ask)).
 ///
 /// ```
 /// use std::thread;

@@ -139,7 +139,7 @@ impl<T> PromiseHalf<T> {
                 // waiter's half, which is gone, has not read it (I2).
                 let value = (outcome == FULFILLED)
                     .then(|| unsafe { (*handover.value.exclusive()).assume_init_read() });
-                // SAFETY: the waiter's half uses the allocation no more (I4).
+                // SAFETY: the waiter's half no longer uses the allocation (I4).
                 unsafe { free(at) };
                 value
             }
@@ -176,7 +176,7 @@ unsafe fn wake<T>(at: NonNull<Handover<T>>) {
     let sleeper = unsafe { (*handover.sleeper.exclusive()).take() };
     let is_last = last_used::take_sleeper(&handover.word, ASLEEP) & ABANDONED != 0;
     if twin!("freed-by-none": is_last => false) {
-        // SAFETY: the waiter's half uses the allocation no more (I4).
+        // SAFETY: the waiter's half no longer uses the allocation (I4).
         unsafe { free(at) };
     }
     // The wake-up comes last, because it may run the user's code.
@@ -293,7 +293,7 @@ unsafe fn leave<T>(at: NonNull<Handover<T>>) -> Option<T> {
         }
     };
     if is_last {
-        // SAFETY: the promise's half uses the allocation no more (I4).
+        // SAFETY: the promise's half no longer uses the allocation (I4).
         unsafe { free(at) };
     }
     if own.is_some() {

@@ -65,7 +65,7 @@ struct Skips {
 }
 
 impl Skips {
-    /// Notes that `stage` skips `len` events from `first` on.
+    /// Records that `stage` skips `len` events, starting at `first`.
     fn note(&mut self, ring: &dyn AskedRing, stage: usize, first: u64, len: u64) {
         let at = first.wrapping_sub(ring.start());
         // A skip that is more than a lap old can be forgotten: the slots of its events were filled

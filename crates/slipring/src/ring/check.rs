@@ -22,8 +22,8 @@ pub(crate) fn all(specs: &[StageSpec], capacity: usize) -> Result<Vec<Vec<bool>>
 /// Checks that the names of stages and threads are valid.
 fn names(specs: &[StageSpec]) -> Result<(), BuildError> {
     for (i, spec) in specs.iter().enumerate() {
-        // A stage's thread bears the stage's name, which must not contain a zero byte, because a
-        // thread's name ends there.
+        // A stage's thread has the stage's name, which must not contain a zero byte, because a
+        // thread's name would end there.
         if let Some(thread) =
             spec.thread.label().filter(|thread| thread.is_empty() || thread.contains('\0'))
         {
@@ -73,9 +73,9 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
         let next = (0..count)
             .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
         let Some(stage) = next else {
-            // No stage can be ordered next: each unfinished stage (not `done`) follows another one.
-            // Each step of the loop below replaces `stuck` by an unfinished stage that it follows,
-            // so after `count` steps `stuck` is on a cycle.
+            // No stage can be ordered next, so each unfinished stage (not `done`) follows another
+            // unfinished one. Each step of the loop below replaces `stuck` by an unfinished stage
+            // that it follows, so after `count` steps `stuck` is on a cycle.
             let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
             for _ in 0..count {
                 stuck = specs[stuck]
@@ -144,7 +144,7 @@ fn taps(specs: &[StageSpec]) -> Result<(), BuildError> {
 }
 
 /// Returns the waiting strategy of each stage. Stages of one thread wait together, so all of them
-/// use the first strategy that is stated for one of them.
+/// use the first strategy that was declared for any of them.
 pub(crate) fn waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Contained<Wait>>, BuildError> {
     let settle = |spec: &StageSpec| {
         let shares = |other: &&StageSpec| spec.thread.shares(&other.thread) && other.wait.is_some();

@@ -4,7 +4,7 @@
 //! - I1: the slots are allocated and filled before the first handle exists, and freed after the
 //!   last one is gone (the handles hold an `Owner`).
 //! - I2: after the build, publishing, polling and releasing allocate nothing, except for the
-//!   promises of requests, and for the notes of skipped events in a ring with requests.
+//!   promises of requests, and for the records of skipped events in a ring with requests.
 
 use std::cell::Cell;
 use std::fmt;

@@ -300,7 +300,7 @@ pub(crate) fn bar(positions: &Positions, stage: &Stage, seat: usize) {
     positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);
 }
 
-/// The error of joining a pool that has no worker left.
+/// The error of an attempt to join a pool that has no worker left.
 #[derive(Debug)]
 pub(crate) struct PoolIsOver;
 

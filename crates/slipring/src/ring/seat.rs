@@ -1,10 +1,10 @@
 //! Seats, which record the owner of each place in the graph.
 //!
 //! Each handle that a graph has room for has a seat: a stage, a worker, a shard, a member of a tap,
-//! a producer of a segment. A *participant* is an attached process, identified by a number from 1
-//! on. In a ring of one process, only workers and members use their seats, and all handles belong
-//! to participant 1. Between processes, a seat also records what its owner leaves behind if it
-//! dies: see [`processes::seat`](crate::processes::seat).
+//! a producer of a segment. A *participant* is an attached process, identified by a number that is
+//! at least 1. In a ring of one process, only workers and members use their seats, and all handles
+//! belong to participant 1. Between processes, a seat also records what its owner leaves behind if
+//! it dies: see [`processes::seat`](crate::processes::seat).
 //!
 //! A worker that leaves its chunk unfinished leaves its seat as an *orphan*. Another worker of the
 //! pool adopts the orphan: that worker becomes the owner of a second seat, until it has finished

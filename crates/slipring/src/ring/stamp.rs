@@ -8,13 +8,13 @@
 //! | 0..16 | length of the run in slots, 1..=[`MAX_RUN`]; of a head: number of the claim's seat |
 //!
 //! Invariants
-//! - I1: if a producer stored the stamp in a position's slot, and the stamp's lap field is the
-//!   position's lap + 1 (modulo 2^46), the stamp was stored for that position. A slot is stamped
-//!   for at most one position per lap. The lap field repeats after 2^46 laps, but producers replace
-//!   each stamp before it is that old: in the last two laps of each period of 2^44 laps, they stamp
-//!   every slot of a run ([`refreshes`]). In a ring of 2^18 slots or more, the lap field holds the
-//!   whole lap number and repeats after 2^64 events. There, producers stamp every slot in the last
-//!   two laps of each period of 2^62 events.
+//! - I1: suppose that a producer stored the stamp in a position's slot, and that the stamp's lap
+//!   field is the position's lap + 1 (modulo 2^46). Then the stamp was stored for that position.
+//!   The reason is that a slot is stamped for at most one position per lap, and that no stamp grows
+//!   old enough for its lap field to repeat. The field repeats after 2^46 laps, but in the last two
+//!   laps of each period of 2^44 laps, producers stamp every slot of a run ([`refreshes`]). In a
+//!   ring of 2^18 slots or more, the field holds the whole lap number and repeats after 2^64
+//!   events. There, the period is 2^62 events.
 //! - I2: a new slot on the heap has a blank stamp ([`blank`]), which holds the number of the lap
 //!   before the slot's first lap. A new slot of a segment has a stamp of zero. Neither stamp counts
 //!   as a publication at any position, because neither has the length of a run.

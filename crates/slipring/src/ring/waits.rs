@@ -64,7 +64,7 @@ impl Waiter {
         Waiter { party, waits_for, at, until: None, polls: 0, full_ring: None }
     }
 
-    /// Returns a waiter for the place of a handle that does not itself wait.
+    /// Returns a waiter for a handle at this place that does not itself wait.
     pub(crate) fn at(Place { party, at }: Place) -> Waiter {
         Waiter::new(party, party, at)
     }
@@ -107,8 +107,8 @@ impl<F: FnMut() -> bool> Awaited for F {
 }
 
 /// Interval at which a thread that waits inside a handler of the same ring checks again whether it
-/// waits for itself. The interval is short for a person who waits, and long compared with the poll
-/// that each check costs.
+/// waits for itself. The interval is too short for a person to notice, and long compared with the
+/// poll that each check costs.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(1);
 
 /// The result of the check whether a waiting thread waits for one of its own handlers.
@@ -127,8 +127,8 @@ pub(crate) struct Waits {
     /// Whether each notification executes a fence. That is necessary if this process could not
     /// register for the memory barriers that other processes issue in place of its fences.
     always_fences: bool,
-    /// Number of cores minus the number of the graph's threads, without the handles that join while
-    /// the graph runs.
+    /// Number of cores minus the number of the graph's threads, not counting handles that join
+    /// while the graph runs.
     free_cores: i64,
     /// The spinning parties whose threads are each bound to a single core.
     pub(crate) cores: Cores,
