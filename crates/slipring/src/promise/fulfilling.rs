@@ -64,8 +64,8 @@ impl<T> Promise<T> {
     /// Example: [`promise`].
     ///
     /// # Errors
-    /// [`Abandoned`] gives the value back, if the other half was dropped. A value that was handed
-    /// over may still be dropped unseen, with the other half, on the other half's thread.
+    /// [`Abandoned`] gives the value back, if the other half was dropped. Even a value that was
+    /// handed over may be dropped unseen, on the other half's thread, if that half is dropped.
     ///
     /// # Cost
     /// Costs the value's move and one atomic addition; the call never waits. If the waiter sleeps,

@@ -97,8 +97,8 @@ impl Control {
         })
     }
 
-    /// Releases all events before a position: stores `word`, which holds the position, on a line,
-    /// and then notifies the queues in `notifies`.
+    /// Releases all events before a position: stores `word`, which holds that position, on the line
+    /// `line`, and then notifies the queues in `notifies`.
     #[inline]
     pub(crate) fn release(&self, line: usize, word: u64, notifies: &[usize]) {
         edge::released::release(self.positions.line(line), word);

@@ -145,7 +145,7 @@ impl<E, L: Layout> Core<E, L> {
         unsafe { self.slots.drop_events(self.slots.mask() + 1) }
     }
 
-    /// Returns the view of the ring that its world takes to check for dead processes. `is_damaged`
+    /// Returns the view of the ring through which its world checks for dead processes. `is_damaged`
     /// returns whether the words at which the caller waits contradict each other.
     pub(crate) fn watched<'a>(&'a self, is_damaged: &'a dyn Fn() -> bool) -> Watched<'a> {
         Watched { control: &self.control, ring: self, is_damaged }

@@ -296,7 +296,7 @@ pub(crate) struct Samples {
     /// log2 of the sampling interval, in positions.
     shift: u32,
     epoch: Instant,
-    /// Publication times of sampled positions, in nanoseconds since `epoch`. The time 0 says that
+    /// Publication times of sampled positions, in nanoseconds since `epoch`. The time 0 means that
     /// the position is not published or was given up.
     published: Box<[Statistic]>,
     stages: Box<[Line<Latencies>]>,

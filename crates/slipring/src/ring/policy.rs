@@ -71,7 +71,8 @@ impl OnFault {
     }
 
     /// Lets the handler retry all events since the stage's last release. After `times` retries
-    /// without a new release the graph fails.
+    /// without a new release, the graph fails, unless [`OnFault::then_skip`] makes the stage skip
+    /// the event.
     ///
     /// Example: [`OnFault`].
     ///

@@ -80,7 +80,7 @@ impl Positions {
         SeatedClaim(edge::intended::see_claim(self.claim()))
     }
 
-    /// Closes a ring in which several processes produce to further claims. Returns the claim word,
+    /// Called if several processes produce. Closes the ring to claims, and returns the claim word,
     /// whose position is the end of the stream.
     pub(crate) fn close_claims(&self) -> SeatedClaim {
         may_die!();

@@ -7,10 +7,10 @@
 //!   loop adds its stage to the thread's list once, not for each batch. `poll`, which handles a
 //!   single batch, does not add its stage: that would take 2 to 3 of the 17 ns that publishing and
 //!   polling one event take.
-//! - I2: except in a pool, a detected self-wait would never end, because a stage does not progress
-//!   while its thread waits. The detection may be late. The self-wait of a pool's worker could
-//!   still end, because the worker could adopt a chunk that another worker abandons. The library
-//!   refuses this wait all the same.
+//! - I2: a detected self-wait would never end, because a stage does not progress while its thread
+//!   waits. The detection may be late. A pool's worker is the exception: its self-wait could end,
+//!   because it could adopt a chunk that another worker abandons. The library refuses that wait all
+//!   the same.
 //! - I3: the awaited position may change while a thread waits. For example, another producer takes
 //!   the free slot, and the wait continues for a slot that the waiting thread itself holds. So a
 //!   wait inside a handler repeats the check while it lasts (`ASK_AGAIN`). Other waits need no
@@ -158,8 +158,8 @@ fn holder(control: &Control, seq: impl Fn(usize, usize) -> Option<u64>) -> Optio
     })
 }
 
-/// Returns whether the current thread runs a handler of the ring of `control`. The handle that
-/// releases on the line `own` does not count.
+/// Returns whether the current thread runs a handler of the ring of `control`, not counting the
+/// handle that releases on the line `own`.
 fn is_inside_other(control: &Control, own: Option<usize>) -> bool {
     inside_ring(control, |mut lines| Iterator::any(&mut lines, |line| Some(line) != own))
 }

@@ -80,8 +80,8 @@ pub struct Interleaved;
 pub struct Contiguous;
 
 /// The layout of a segment's blocks, whose size is known at run time only. The distance from one
-/// block to the next is constant, and so is the distance from one stamp to the next. The stamps lie
-/// in front of the blocks, or in an array of their own.
+/// block to the next is constant, and so is the distance from one stamp to the next. Each stamp
+/// lies in front of its block, or all stamps lie in an array of their own.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Strided;

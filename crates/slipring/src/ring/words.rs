@@ -83,8 +83,9 @@ const CELL_SEAT_BITS: u32 = 10;
 /// Largest number of seats of a pool of a segment.
 pub(crate) const MAX_CELL_SEATS: usize = (1 << CELL_SEAT_BITS) - 1;
 
-/// A cell of a pool of a segment, which has one per slot: the lap of the last chunk that began at
-/// the slot, and the seat of the worker that took it. The zero of a new cell names no seat.
+/// A cell of a segment's pool, which has one cell per slot. The cell holds the lap of the last
+/// chunk that began at the slot, and the seat of the worker that took it. A new cell is zero, which
+/// names no seat.
 ///
 /// The lap has 54 bits. So a cell repeats after 2^54 laps, but never in a ring of 2^10 slots or
 /// more.
@@ -92,8 +93,8 @@ pub(crate) const MAX_CELL_SEATS: usize = (1 << CELL_SEAT_BITS) - 1;
 pub(crate) struct ChunkCell(pub(crate) u64);
 
 impl ChunkCell {
-    /// Returns the cell that says that the pool's seat with the number `seat` took the chunk that
-    /// begins at `seq`, in a ring of `1 << shift` slots.
+    /// Returns the cell which records that the pool's seat number `seat` took the chunk that begins
+    /// at `seq`, in a ring of `1 << shift` slots.
     #[inline(always)]
     pub(crate) fn taken(seq: u64, shift: u32, seat: usize) -> ChunkCell {
         ChunkCell((seq >> shift) << CELL_SEAT_BITS | (seat as u64 + 1))

@@ -52,8 +52,8 @@ pub trait World: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Called if a call at `place` found no event or no room and does not wait. `due` says whether
-    /// a check for deaths is due. Returns the error that the call must return, if any.
+    /// Called when a call at `place` does not wait and has found no event or no room. `due` says
+    /// whether a check for deaths is due. Returns the error that the call must return, if any.
     fn refuse(
         &self,
         _ring: Watched<'_>,
@@ -64,8 +64,8 @@ pub trait World: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Makes the handle's next call that finds nothing return `error`, because the current call
-    /// cannot return it.
+    /// Called when the current call cannot return `error`. Makes the handle's next call that finds
+    /// no event or no room return it.
     fn tell_later(&self, _task: &TaskNumber, _error: WaitError) {}
 
     /// Registers a task for the next notification, unless `ready` returns `true`. Returns `true` if
@@ -104,7 +104,7 @@ pub trait World: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Returns whether the owner of `seat`, a seat of the producers, lives and has not begun to
+    /// Returns whether the owner of `seat`, a seat of the producers, is alive and has not begun to
     /// leave.
     fn is_staying(&self, _seat: &Seat) -> bool {
         true
@@ -125,8 +125,8 @@ impl World for OneProcess {
     }
 }
 
-/// A ring in which dead processes may have left unfinished steps: the ring's control, and the steps
-/// of a recovery that need the ring's slots.
+/// The view of a ring that a check for dead processes uses: the ring's control, and those steps of
+/// a recovery that need the ring's slots.
 #[derive(Clone, Copy)]
 pub(crate) struct Watched<'a> {
     pub(crate) control: &'a Control,

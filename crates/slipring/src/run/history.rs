@@ -22,8 +22,8 @@
 //! entry of the executor, plus the time by which turns exceed an interval.
 //!
 //! Invariants
-//! - I1: the choice is a matter of speed alone. A thread that finds no entry by rules 1 and 2
-//!   checks all other entries before it waits.
+//! - I1: the choice affects only the speed. A thread that finds no entry by rules 1 and 2 checks
+//!   all other entries before it waits.
 
 /// Number of turns in a row that a thread has at one entry, if other entries are ready, too. In the
 /// example `readings` on one core, a limit of 1 to 8 turns in a row cost two percent of the rows

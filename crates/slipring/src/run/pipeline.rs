@@ -197,9 +197,9 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
 }
 
 impl Pipeline {
-    /// Binds the calling thread to the place that the
-    /// [`placement`](crate::Chain::placement) chose for the thread of this name, until the result
-    /// is dropped. In a chain or graph without a placement, the call does nothing.
+    /// Binds the calling thread to the place that the [`placement`](crate::Chain::placement) chose
+    /// for the thread named `thread`, until the result is dropped. In a chain or graph without a
+    /// placement, the call does nothing.
     ///
     /// Call this on the thread that produces, with the name [`PRODUCER`](crate::PRODUCER). The
     /// library binds its own threads.

@@ -100,8 +100,8 @@ pub trait Places: Send + Sync {
     /// Example: [`Placement`].
     fn cores(&self) -> usize;
 
-    /// Binds the calling thread to the place of the thread of this name, until the result is
-    /// dropped.
+    /// Binds the calling thread to the place that was chosen for the thread named `thread`, until
+    /// the result is dropped.
     ///
     /// Example: [`Placement`].
     ///
@@ -234,8 +234,8 @@ pub(crate) fn build_in_place<E, L: Layout>(
     Ok(core)
 }
 
-/// Binds the calling thread, which is the user's own, to the place of the thread of this name, if
-/// the graph has a placement.
+/// Binds the calling thread, which is the user's own, to the place that was chosen for the thread
+/// named `thread`. Does nothing if the graph has no placement.
 pub(crate) fn bind(places: Option<&Assigned>, thread: &str) -> Result<Option<Bound>, BindError> {
     let bound = places.map(|places| places.bind(thread)).transpose();
     bound.map_err(|fault| BindError { thread: thread.to_owned(), problem: fault.to_string() })

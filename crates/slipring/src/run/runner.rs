@@ -23,7 +23,7 @@ use crate::wait::HandleLearner;
 ///
 /// A thread with one runner calls `run`, which handles all events until the stream ends or the
 /// handler fails. A thread with several runners calls the `step` of each in turn. These calls are
-/// virtual, and the loops over events inside of them are monomorphic.
+/// virtual, and the loops over events inside them are monomorphic.
 pub(crate) trait Runner {
     /// Returns the index of the stage.
     fn stage(&self) -> usize;

@@ -1,5 +1,5 @@
-//! Tests of shards over blocks, whose keys are bytes of the block, over memory on the heap, so that
-//! Miri can run them.
+//! Tests of shards whose keys are bytes of a block. The memory is on the heap, so that Miri can run
+//! the tests.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ fn filled(size: usize, number: u64) -> Vec<u8> {
     block
 }
 
-/// Handles all available blocks by batches. Returns their positions, and changes each block by
+/// Handles all available blocks in batches. Returns their positions, and changes each block by
 /// `change`.
 fn work(shard: &mut Shard, mut change: impl FnMut(&mut [u8])) -> Vec<u64> {
     let mut seen = Vec::new();
@@ -331,8 +331,8 @@ fn a_key_lies_in_the_block() {
     }
 }
 
-/// Whatever the words and the blocks of a segment hold, no call of a shard panics, leaves its
-/// bounds or runs for ever.
+/// Whatever the words and the blocks of a segment hold, no call of a shard panics, accesses memory
+/// outside the segment, or runs for ever.
 #[test]
 fn random_words_are_an_error_at_most() {
     let _watched = crate::watchdog::watched();

@@ -219,9 +219,9 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
         Ok(read)
     }
 
-    /// Releases the events of the last call to the next stages, or gives their slots back to the
-    /// producers. Does nothing if the last call returned no event, or if its events are released
-    /// already.
+    /// Releases the events that the last call returned, so that the next stages get them or, after
+    /// the last stage, the producers get their slots back. Does nothing if the last call returned
+    /// no event, or if its events are released already.
     ///
     /// Costs as much as [`Batch::release`](crate::Batch::release).
     ///
