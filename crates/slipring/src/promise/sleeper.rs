@@ -24,9 +24,9 @@ impl Sleeper {
         Waker::from(Arc::new(Unpark(this_thread())))
     }
 
-    /// Wakes the sleeper. The wake-up of a thread that has not fallen asleep yet ends that thread's
-    /// next sleep at once. A panic of a task's waker is contained, because the caller has fulfilled
-    /// its promise.
+    /// Wakes the sleeper. If the sleeper is a thread that has not fallen asleep yet, its next sleep
+    /// ends at once. A panic of a task's waker is contained, because the caller has fulfilled its
+    /// promise.
     #[cold]
     pub(super) fn wake(self) {
         match self {

@@ -138,8 +138,8 @@ pub(crate) struct ThreadBegin<'a, 'env> {
     pub(crate) on_start: Option<OnStart<'env>>,
 }
 
-/// Drops a thread's reference to a hook of the user. In a spawned graph, it may be the last
-/// reference, so its drop may panic. The panic continues, and fails the graph.
+/// Drops a thread's reference to a user's hook. In a spawned graph, it may be the last reference,
+/// so its drop may panic. The panic continues, and fails the graph.
 fn fail_if_dropped_badly<T>(hook: Contained<T>) {
     if let Some(panic) = hook.drop_contained() {
         resume_unwind(Box::new(panic));

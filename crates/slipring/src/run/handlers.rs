@@ -14,9 +14,9 @@ use crate::ring::slots::Layout;
 /// A handler that reads events, and is also called at the start of its stage, after each batch,
 /// before a wait, and at the end. [`Chain::read_with`](crate::Chain::read_with) takes it.
 ///
-/// The stage's thread makes all calls of a handler. A panic or an error in any of them ends the
-/// graph, unless a policy of the stage applies ([`Chain::on_error`](crate::Chain::on_error)). The
-/// graph's error names the stage.
+/// The threads that run the stage make all calls of its handler, one at a time. A panic or an error
+/// in any of them ends the graph, unless a policy of the stage applies
+/// ([`Chain::on_error`](crate::Chain::on_error)). The graph's error names the stage.
 ///
 /// ```
 /// use slipring::{At, Fault, ReadHandler};

@@ -166,8 +166,8 @@ impl fmt::Debug for Bound {
 pub(crate) type Assigned = Contained<Arc<dyn Places>>;
 
 /// Checks the graph, and lets a placement choose the places of its threads. Tells the ring how many
-/// cores there are: the number of the process's cores, unless the placement has fewer cores than
-/// threads.
+/// cores there are: as many as the process has or, if the placement has fewer cores than threads,
+/// at most as many as the placement has.
 ///
 /// The process's cores are counted here, because the build itself may run bound to a memory node.
 pub(crate) fn assign(
