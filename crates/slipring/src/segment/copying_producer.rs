@@ -2,8 +2,8 @@
 //! processes.
 //!
 //! A producer of this module contains a producer of the module `producer`, whose events are
-//! [`AtomicBytes`]. It claims, publishes and waits by the code of that producer. It lends no slot:
-//! between claim and publication it copies the user's value, and runs no code of the user.
+//! [`AtomicBytes`], and leaves claiming, publishing and waiting to it. It never lends a slot to the
+//! user: between claim and publication it copies the user's value, and runs no user code.
 //!
 //! Invariants
 //! - I1: bytes of an event are accessed only through `&AtomicBytes`.
@@ -69,7 +69,7 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
         Ok(self.put(seq, std::slice::from_ref(event)))
     }
 
-    /// Works as [`publish`](CopyingProducer::publish), but never waits.
+    /// Like [`publish`](CopyingProducer::publish), but never waits.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -94,7 +94,7 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
         self.try_publish_batch(std::slice::from_ref(event))
     }
 
-    /// Works as [`publish`](CopyingProducer::publish), but waits at most until `deadline`, whatever
+    /// Like [`publish`](CopyingProducer::publish), but waits at most until `deadline`, whatever
     /// other processes store.
     ///
     /// Example: [`CopyingProducer::try_publish`].
@@ -112,21 +112,21 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     ///
     /// # Errors
     /// The call returns [`ClaimError::Length`] if `events` is empty or longer than the ring, and
-    /// else the errors of [`Producer::claim_n`](crate::Producer::claim_n). A call that returns an
-    /// error publishes nothing.
+    /// otherwise the errors of [`Producer::claim_n`](crate::Producer::claim_n). A call that returns
+    /// an error publishes nothing.
     pub fn publish_batch(&mut self, events: &[E]) -> Result<u64, ClaimError> {
         self.inner.check_length(events.len())?;
         let seq = self.inner.reserve_by(events.len() as u64, None)?;
         Ok(self.put(seq, events))
     }
 
-    /// Works as [`publish_batch`](CopyingProducer::publish_batch), but never waits.
+    /// Like [`publish_batch`](CopyingProducer::publish_batch), but never waits.
     ///
     /// Example: [`CopyingProducer::try_publish`].
     ///
     /// # Errors
     /// The call returns [`ClaimError::Length`] if `events` is empty or longer than the ring, and
-    /// else the errors of [`Producer::try_claim_n`](crate::Producer::try_claim_n).
+    /// otherwise the errors of [`Producer::try_claim_n`](crate::Producer::try_claim_n).
     #[inline]
     pub fn try_publish_batch(&mut self, events: &[E]) -> Result<u64, ClaimError> {
         self.inner.check_length(events.len())?;
@@ -134,14 +134,14 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
         Ok(self.put(seq, events))
     }
 
-    /// Works as [`publish_batch`](CopyingProducer::publish_batch), but waits at most until
-    /// `deadline`, whatever other processes store.
+    /// Like [`publish_batch`](CopyingProducer::publish_batch), but waits at most until `deadline`,
+    /// whatever other processes store.
     ///
     /// Example: [`CopyingProducer::try_publish`].
     ///
     /// # Errors
     /// The call returns [`ClaimError::Length`] if `events` is empty or longer than the ring, and
-    /// else the errors of [`Producer::claim_n_by`](crate::Producer::claim_n_by).
+    /// otherwise the errors of [`Producer::claim_n_by`](crate::Producer::claim_n_by).
     pub fn publish_batch_by(&mut self, deadline: Instant, events: &[E]) -> Result<u64, ClaimError> {
         self.inner.check_length(events.len())?;
         let seq = self.inner.reserve_by(events.len() as u64, Some(deadline))?;

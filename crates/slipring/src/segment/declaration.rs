@@ -57,7 +57,7 @@ pub struct Declaration {
     pub capacity: usize,
     /// Position of the first event.
     pub start: u64,
-    /// The stages. Each stage comes after all stages that its `after` names.
+    /// The stages, each listed after all the stages that its `after` names.
     pub stages: Vec<StageDeclaration>,
     /// Number of producers that the ring has room for, at least 1.
     pub producers: usize,
@@ -78,7 +78,7 @@ pub struct StagePlace {
     pub seats: usize,
 }
 
-/// Numbers of 128-byte lines, and the size of a slot, that a ring needs.
+/// The memory that a ring needs. Most of it is counted in lines of 128 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// Lines of positions.
@@ -90,13 +90,13 @@ pub struct Needs {
     pub seats: usize,
     /// Number of lines of counters, one for each party.
     pub counters: usize,
-    /// Number of lines for the times that parties waited.
+    /// Number of lines that hold how long the parties waited.
     pub waited: usize,
     /// Lines of the graph's failure.
     pub failure: usize,
-    /// Number of pools, each with a cell of eight bytes per slot.
+    /// Number of pools. Each pool needs one eight-byte cell per slot.
     pub cells: usize,
-    /// Number of sharded stages, each with a shard id of four bytes per slot.
+    /// Number of sharded stages. Each of them needs one four-byte shard id per slot.
     pub shard_ids: usize,
     /// Size of a slot, in bytes, or 0 if the segment's head states the size.
     pub slot: usize,
@@ -105,13 +105,14 @@ pub struct Needs {
 }
 
 impl Declaration {
-    /// Makes the plan of the ring. All parties may sleep, because each process chooses the
-    /// strategies of its own handles.
+    /// Makes the plan of the ring. It assumes that all parties may sleep, because each process
+    /// chooses the strategies of its own handles.
     pub(super) fn plan(&self) -> Result<Plan, BuildError> {
         self.plan_for(&Wait::Blocking)
     }
 
-    /// Makes the plan of the ring for the case that all parties of all processes wait by `wait`.
+    /// Makes the plan of the ring for parties that all, in every process, follow the wait strategy
+    /// `wait`.
     pub(super) fn plan_for(&self, wait: &Wait) -> Result<Plan, BuildError> {
         let spec = |stage: &StageDeclaration| {
             let access = if stage.writes { Access::Write } else { Access::Read };
@@ -157,8 +158,8 @@ impl Declaration {
         Ok(plan)
     }
 
-    /// Makes the world of the ring, as `participant` sees it. `queues` is the number of the ring's
-    /// queues.
+    /// Returns what `participant` needs to know about the ring's other processes: the declared
+    /// effects of a death, and how to find one. The ring has `queues` wait queues.
     pub(super) fn processes(&self, participant: &Participant, queues: usize) -> Processes {
         // No party waits for a dead member of a tap, so no call reports such a death.
         let on_death = self.stages.iter().map(|stage| match stage.delivery {

@@ -1,6 +1,6 @@
 //! A segment on the heap, so that Miri can run the tests, and rings over the segment that stand for
-//! processes. A test kills a process by a word that the proof of its death reads; the process's
-//! handles stay as they were.
+//! processes. To kill a process, a test sets the process's bit in a word, from which the proof of
+//! death then reads that the process is dead. The dead process's handles stay as they were.
 
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use super::handles_for_tests::SegmentReader;
 use super::*;
 use crate::wait::Wait;
 
-/// Zeroed memory, as a new segment's.
+/// Zeroed memory, like that of a new segment.
 pub(super) struct Memory {
     pub(super) first: NonNull<u8>,
     pub(super) bytes: Bytes,
@@ -30,8 +30,9 @@ impl Drop for Memory {
     }
 }
 
-/// Says that the participants in a set are dead. A proof has one holder, as a lock has, and a
-/// participant that is being recovered does not look dead.
+/// A proof of death that takes the participants in `set` to be dead. Like a lock, the proof of one
+/// death has one holder at a time, and a participant does not look dead while it is being
+/// recovered.
 #[derive(Default)]
 pub(super) struct Dead {
     pub(super) set: AtomicU64,
@@ -63,8 +64,8 @@ impl Proof for Dead {
     }
 }
 
-/// Lays out a segment of blocks of `size` bytes, side by side or each behind its stamp, and stores
-/// its first words.
+/// Lays out a segment of blocks of `size` bytes, and stores its first words. If `inside` is set,
+/// each block lies directly after its stamp; otherwise the blocks lie side by side.
 pub(super) fn block_areas(declaration: &Declaration, size: usize, inside: bool) -> Areas {
     let (capacity, needs) = (declaration.capacity, declaration.needs_for(size).unwrap());
     let slot = if inside { 8 + size.next_multiple_of(8) } else { size };
@@ -204,7 +205,8 @@ impl Segment {
             wait: Wait::Blocking,
             producer_wait: Wait::Blocking,
         };
-        // SAFETY: as in `new`; all rings follow the protocol.
+        // SAFETY: `shared` laid out the areas as the declaration needs them, and all rings follow
+        // the protocol.
         unsafe { SegmentRing::over(&self.declaration, &self.areas, &participant) }.unwrap()
     }
 
@@ -232,7 +234,7 @@ impl Segment {
         assert!(self.dead.recover(number, settle), "the participant lives");
     }
 
-    /// Kills a participant, whose handle stays as it is.
+    /// Kills a participant. Its handle stays as it is until the test is over.
     pub(super) fn kill<T: Send + 'static>(&self, number: u32, handle: T) {
         self.dead_handles.lock().unwrap().push(Box::new(handle));
         self.dead.set.fetch_or(1 << number, Ordering::Relaxed);

@@ -1,5 +1,6 @@
-//! Puts the memory of a segment on the heap, for models of several processes. The atomics of the
-//! model checker cannot lie in raw zeroed memory, so each area is made of values.
+//! Puts the memory of a segment on the heap, for models of several processes. The model checker's
+//! atomics must be constructed and cannot lie in raw zeroed memory, so each area is built from such
+//! values.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -84,9 +85,9 @@ impl HeapSegment {
             failure: NonNull::from(&words.failure).cast(),
             counters: NonNull::from(&words.counters[..]).cast(),
             waited: NonNull::from(&words.waited[..]).cast(),
-            // A slot begins with its stamp.
             cells: NonNull::from(&words.cells[..]).cast(),
             shard_ids: NonNull::from(&words.shard_ids[..]).cast(),
+            // A slot begins with its stamp.
             stamps: first(slots.stamp(0)).cast(),
             events: first(slots.stamp(0)).cast(),
             strides: (0, 0),
@@ -99,8 +100,8 @@ impl HeapSegment {
         HeapSegment { declaration, areas }
     }
 
-    /// Attaches a process, whose handles wait by `wait`. If no handle of any process parks, no
-    /// process notifies, and so no process issues a fence.
+    /// Attaches a process whose handles follow the wait strategy `wait`. If no handle of any
+    /// process parks, no process notifies, and so no process issues a fence.
     pub(crate) fn attach(
         &self,
         number: u32,
@@ -110,8 +111,9 @@ impl HeapSegment {
     ) -> SegmentRing<u64> {
         let plan = self.declaration.plan_for(wait).expect("a sound declaration");
         let (wait, producer_wait) = (wait.clone(), wait.clone());
-        // Producers of several processes fence each claim, or other processes issue a membarrier
-        // for them. A model of handles that never sleep needs neither.
+        // If handles may sleep, the producers in all processes must either execute a fence for each
+        // claim or rely on a membarrier that another process issues. If handles never sleep, a
+        // model needs neither.
         let always_fences = wait.parks();
         let participant = Participant { number, proof, notice, always_fences, wait, producer_wait };
         // SAFETY: as in `new`; all rings of a model follow the protocol, and are made from one

@@ -1,5 +1,5 @@
-//! Tests of the state in which the last handle of a party leaves a ring. Either the ring is closed,
-//! or later calls return a death, or neither.
+//! Tests of what the last handle of a party leaves behind, by dying or by leaving: a closed ring, a
+//! death that later calls return, or neither.
 
 use std::time::{Duration, Instant};
 
@@ -107,8 +107,8 @@ fn a_producer_that_dies_after_others_left_keeps_the_ring_open() {
     assert_eq!(reader.batch(1).unwrap()[0], 5);
 }
 
-/// If the death of the last producer closes the ring, each kind of first stage handles all
-/// published events, and ends.
+/// In a ring that the death of its last producer closes, a first stage of each kind handles all
+/// published events, and then ends.
 #[test]
 fn a_death_closes_as_declared() {
     let _watched = crate::watchdog::watched();
@@ -218,8 +218,9 @@ fn told(reader: &mut SegmentReader<u64>) -> Option<u32> {
     }
 }
 
-/// A pool whose last worker has left is not dead, even if another worker died before. A pool whose
-/// last worker has died is dead. The message names that worker, even after its recovery.
+/// Whether a pool counts as dead depends on its last worker alone. If that worker left, the pool is
+/// not dead, even if another worker died before. If it died, the pool is dead, and the error names
+/// that worker, even after its recovery.
 #[test]
 fn the_last_worker_decides_whether_a_pool_is_dead() {
     let _watched = crate::watchdog::watched();
@@ -241,7 +242,7 @@ fn the_last_worker_decides_whether_a_pool_is_dead() {
     segment.kill(4, other);
     assert_eq!(told(&mut reader), Some(1004), "the last one has died");
     assert_eq!(told(&mut reader), Some(1004), "and is recovered");
-    // This worker takes another seat than the dead worker had.
+    // This worker takes a seat other than the dead worker's.
     drop(segment.worker(5, 0));
     assert_eq!(told(&mut reader), None, "another one has left since");
     segment.kill(6, segment.worker(6, 0));
@@ -249,8 +250,9 @@ fn the_last_worker_decides_whether_a_pool_is_dead() {
     assert_eq!(told(&mut reader), Some(1006), "another process has recovered it");
 }
 
-/// Several producers whose last one has left are not dead, even if another one died before: the
-/// last one has closed the ring. Several producers whose last one has died are dead.
+/// Whether the producers count as dead depends on the last of them alone. If it left, they are not
+/// dead, even if another one died before, because the last one closed the ring. If it died, they
+/// are dead.
 #[test]
 fn the_last_producer_decides_whether_the_producers_are_dead() {
     let _watched = crate::watchdog::watched();

@@ -36,8 +36,8 @@ impl Handler<u64, InSegment<Interleaved>> for Successive {
     }
 }
 
-/// If events come sparsely, a seated stage handles an event before it loads the next stamp, and
-/// stores the lent position on the seat for each event.
+/// If events come sparsely, a stage with a seat lends itself one event at a time: it handles the
+/// event before it loads the next stamp, and stores the lent position on its seat once per event.
 #[test]
 fn sparse_events_are_lent_one_by_one() {
     for (is_sparse, found) in [(true, 8), (false, 1)] {
@@ -71,7 +71,7 @@ fn long_runs_are_lent_one_after_another() {
     }
 }
 
-/// A poll lends no more events than it was asked for, however the runs lie.
+/// A poll lends no more events than it was asked for, wherever the runs begin and end.
 #[test]
 fn a_bounded_poll_lends_no_more() {
     for len in [1, 3, 16] {

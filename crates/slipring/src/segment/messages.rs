@@ -1,8 +1,8 @@
 //! Messages of any length over a segment's ring of cells.
 //!
-//! A message is a run of cells of 64 bytes: 8 bytes of header, then the message. The cells of a
-//! message lie side by side, so a message that does not fit before the ring's end begins at the
-//! first slot.
+//! A message occupies a run of adjacent 64-byte cells: an 8-byte header, then the content. A run
+//! cannot continue at the ring's first slot, so a message that does not fit before the ring's end
+//! begins there as a whole.
 //!
 //! | bytes of the first cell | meaning |
 //! |---|---|
@@ -12,7 +12,7 @@
 //!
 //! Invariants
 //! - I1: a message is one publication of at most `MAX_RUN` cells, so a stage sees it as a whole or
-//!   not at all. A stage releases only whole messages, so each handle begins at a message.
+//!   not at all. A stage releases only whole messages, so each handle starts at a header.
 //! - I2: each header is checked against the lent cells before it is trusted.
 
 use std::fmt;
@@ -161,15 +161,15 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// [`Producer::claim_n`](crate::Producer::claim_n).
     ///
     /// # Cost
-    /// Costs a claim of the message's cells, the copy, and a store. A message that does not fit
-    /// before the ring's end also uses up the cells up to that end.
+    /// A call costs a claim of the message's cells, the copy, and a store. A message that does not
+    /// fit before the ring's end also uses up the cells up to that end.
     pub fn publish(&mut self, kind: u32, message: &[u8]) -> Result<u64, MessageError> {
         let mut claim = self.claim(message.len())?;
         claim.copy_from_slice(message);
         Ok(claim.publish(kind))
     }
 
-    /// Works as [`MessageProducer::publish`], but never waits.
+    /// Like [`MessageProducer::publish`], but never waits.
     ///
     /// Example: [`MessageProducer::publish`].
     ///
@@ -182,7 +182,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
         Ok(claim.publish(kind))
     }
 
-    /// Works as [`MessageProducer::publish`], but waits at most until `deadline`.
+    /// Like [`MessageProducer::publish`], but waits at most until `deadline`.
     ///
     /// Example: [`MessageProducer::publish`].
     ///
@@ -217,8 +217,9 @@ impl<S: sharing::Sharing> MessageProducer<S> {
         }
     }
 
-    /// Publishes the cells before the ring's end as padding, if these are fewer than `cells`. The
-    /// producer must be the ring's only one, so that it claims at the position that it knows.
+    /// If fewer than `cells` cells are left before the ring's end, publishes them as padding. The
+    /// producer must be the ring's only one: only then does its next claim begin at the position
+    /// that it knows.
     fn pad_to_end(&mut self, cells: usize, patience: Patience) -> Result<(), MessageError> {
         let at = self.tx.next_seq() as usize & (self.tx.capacity() - 1);
         let before_end = self.tx.capacity() - at;
@@ -247,8 +248,9 @@ impl<S: sharing::Sharing> MessageProducer<S> {
             if !S::MANY {
                 self.pad_to_end(cells, patience)?;
             }
-            // One of several producers claims at the end of the last claim. If fewer than `cells`
-            // cells are left before the ring's end, it claims only these.
+            // With several producers, a claim begins where the previous claim of any of them ended.
+            // If fewer than `cells` cells are left before the ring's end, the call claims only
+            // these.
             self.claim_cells(cells, patience)?;
             if self.tx.claimed() == cells {
                 break;
@@ -263,8 +265,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     }
 }
 
-/// Room for a message, which dereferences to the message's bytes. At first these are bytes of
-/// earlier messages. If the claim is dropped without a publication, the room is given up.
+/// Claimed room for a message. It dereferences to the message's bytes, which at first are left over
+/// from earlier messages. A claim that is dropped without a publication gives up the room.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -339,7 +341,7 @@ pub struct Message<'b> {
     /// Position of the message, which is the position of its first cell. From one message to the
     /// next, positions grow by the message's number of cells.
     pub seq: u64,
-    /// Number that the producer gave the message.
+    /// A number that the producer passed with the message, to say its kind.
     pub kind: u32,
     /// The message.
     pub bytes: &'b [u8],
@@ -386,7 +388,7 @@ impl<C: lease::Delivery> MessageConsumer<C> {
         Ok(MessageBatch { batch: self.rx.batch(cells)? })
     }
 
-    /// Works as [`MessageConsumer::batch`], but waits at most until `deadline`.
+    /// Like [`MessageConsumer::batch`], but waits at most until `deadline`.
     ///
     /// Example: [`MessageBatch`].
     ///

@@ -12,7 +12,7 @@ use crate::wait::Wait;
 pub struct Participant {
     /// The number of this process in the segment, counted from 1.
     pub number: u32,
-    /// The means to find out which other participants are alive.
+    /// Tells which other participants are dead.
     pub proof: Arc<dyn Proof>,
     /// Longest time between two checks for dead processes.
     pub notice: Duration,

@@ -25,7 +25,8 @@ const ME: u32 = 1;
 const VICTIM: u32 = 2;
 /// A participant that lives.
 const OTHER: u32 = 3;
-/// A participant whose waits do not park, so that no thread sleeps for its wakers.
+/// A participant whose wait strategy never parks, so the library starts no thread that sleeps on
+/// behalf of its tasks.
 const SPINNER: u32 = 4;
 
 /// How the stage of the tested handle divides its events among handles.
@@ -50,7 +51,7 @@ fn declared(kind: TestedStage, after: &[usize], on_death: OnDeath) -> StageDecla
 /// How the slots lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slots {
-    /// Each event lies behind its stamp.
+    /// Each event follows its stamp.
     Events,
     /// The events lie side by side.
     Cells,
@@ -188,8 +189,8 @@ fn refused_for_room<H>(
             let what = format!("{handle}::{call} of {producers}, {expected:?}");
             let mut poll = poller(make(&segment));
             let mut fill = |victim: Box<dyn std::any::Any + Send>| {
-                // The calls are refused in a tight loop, so that they skip as many readings of the
-                // clock as they may.
+                // A tight loop of refused calls makes the handle skip as many readings of the clock
+                // as it ever does.
                 let mut refused = 0;
                 while refused < 40 {
                     match poll() {
@@ -395,8 +396,9 @@ fn a_spinning_process_hears_of_a_death_through_its_wakers() {
     );
 }
 
-/// One process polls two handles in turn, with a pause. The first handle finds nothing, either, and
-/// does not use up the second handle's checks.
+/// One process polls two handles in turn, with a pause after each round. Each handle counts its own
+/// checks for deaths, so the first handle, which finds nothing, does not use up the checks of the
+/// second.
 #[test]
 fn handles_that_are_polled_in_turn_all_hear_of_a_death() {
     let _watched = crate::watchdog::watched();
@@ -456,7 +458,7 @@ fn the_first_call_after_a_pause_hears_of_a_death() {
     }
 }
 
-/// A call that returns a number cannot return a death, and leaves the death to the next call.
+/// A call that returns a number cannot report a death, so the next call does.
 #[test]
 fn the_call_after_a_report_of_room_tells_of_a_death() {
     let _watched = crate::watchdog::watched();
@@ -472,7 +474,8 @@ fn the_call_after_a_report_of_room_tells_of_a_death() {
     }
 }
 
-/// A conflator's call returns a death, and the conflator keeps the value that the call brought.
+/// When a conflator's call returns a death, the conflator still keeps the value that was passed to
+/// the call.
 #[test]
 fn a_conflator_that_tells_of_a_death_keeps_the_value() {
     let _watched = crate::watchdog::watched();

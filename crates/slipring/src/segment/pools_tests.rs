@@ -289,7 +289,7 @@ fn a_pool_is_dead_when_its_last_worker_is() {
         match (on_death, &error) {
             (OnDeath::Tell, WaitError::PeerDead(dead)) => {
                 assert_eq!((dead.stage.as_str(), dead.pid), ("work", 1003));
-                // Both workers are settled by now, and no worker has taken their places.
+                // Both dead workers have been recovered, and no worker has taken their places.
                 let error = tx.publish(|_| unreachable!("the ring is full")).unwrap_err();
                 assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 1003), "{error}");
                 // The pool continues with another worker.
@@ -346,7 +346,7 @@ fn an_adopter_moves_the_claim_word_first() {
     assert_eq!(read(&mut reader), [0, 1]);
 }
 
-/// A tombstone that a dead worker took is no event for its adopter.
+/// An adopter passes over a tombstone that the dead worker had taken, and handles no event.
 #[test]
 fn a_dead_workers_tombstone_is_passed_over() {
     let _watched = crate::watchdog::watched();
@@ -431,7 +431,7 @@ fn a_producer_before_a_pool_goes_on_where_the_one_before_died() {
         }
         segment.kill(number, tx);
         segment.bury(number);
-        // In some rounds, the workers stop inside of a run.
+        // In some rounds, the workers stop in the middle of a run.
         if round % 3 != 1 {
             work(&mut worker);
         }
@@ -486,7 +486,7 @@ fn the_lines_of_a_pool_tell_its_positions() {
     assert_eq!(pool_positions(&[5]), None);
 }
 
-/// A closed ring whose last position the pool cannot reach is damaged.
+/// If the pool cannot reach the last position of a closed ring, the ring counts as damaged.
 #[test]
 fn a_last_position_that_no_worker_can_reach_is_damage() {
     let _watched = crate::watchdog::watched();
@@ -553,8 +553,8 @@ fn random_words_are_an_error_at_most() {
                 };
                 // SAFETY: the word lies in the memory.
                 let at = unsafe { memory.first.cast::<AtomicU64>().add(random.usize(..words)) };
-                // SAFETY: all threads use the word by atomic accesses of this size, or have no
-                // reference to the event that it belongs to. The status bits have 32 bits.
+                // SAFETY: all threads access the word atomically and in this size (the status bits
+                // have 32 bits), or no thread has a reference to the event that contains it.
                 unsafe {
                     if at.cast() == segment.areas.status {
                         at.cast::<AtomicU32>().as_ref().store(value as u32, Ordering::Relaxed);

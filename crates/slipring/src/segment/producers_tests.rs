@@ -19,8 +19,8 @@ fn followed() -> Vec<StageDeclaration> {
     vec![stage("first", &[], OnDeath::Wait), stage("later", &[0], OnDeath::Wait)]
 }
 
-/// Makes a segment with two producers. A dead producer's claim is settled, and no call returns the
-/// death.
+/// Makes a segment with two producers, in which a death is not reported: the other processes give
+/// up the dead producer's claim, and no call returns the death.
 fn two(capacity: usize, start: u64, stages: Vec<StageDeclaration>) -> Segment {
     Segment::shared(capacity, start, stages, 2, OnDeath::Wait)
 }
@@ -131,7 +131,7 @@ fn fronts_are_published_and_rests_given_up() {
     expect(&[]);
     assert_eq!(one.publish(|slot| *slot = 10).unwrap(), 3 + 3 + 6 + 4 + 3 + 1);
     expect(&[9, 10]);
-    // Fronts of a raw claim become visible one by one.
+    // A raw claim can be published piece by piece, and each piece is visible at once.
     let mut raw = one.into_raw();
     let seq = raw.next_n(5).unwrap();
     (0..5).for_each(|i| *raw.at_mut(seq + i).unwrap() = 20 + i);
@@ -339,8 +339,8 @@ fn a_close_ends_the_wait_of_a_producer() {
 #[test]
 fn the_last_producer_that_leaves_closes() {
     let _watched = crate::watchdog::watched();
-    // `dies` says whether the first producer dies instead of leaving, and `first` says whether it
-    // does so before the other producer leaves.
+    // `dies`: the first producer dies instead of leaving. `first`: it ends, in either way, before
+    // the other producer leaves.
     for (dies, first) in [(false, true), (true, true), (true, false)] {
         let segment = two(4, 0, only());
         let (mut one, mut other) = (segment.shared_producer(1), segment.shared_producer(2));
@@ -392,8 +392,8 @@ fn a_panic_leaves_the_place_of_one_of_several() {
     assert!(matches!(reader.batch(1), Err(WaitError::Closed)));
 }
 
-/// A stage's successor in another process begins in the middle of runs, and in the middle of
-/// tombstones.
+/// A stage's successor in another process may have to begin in the middle of a run or of a
+/// tombstone.
 #[test]
 fn a_stage_goes_on_among_runs_and_tombstones() {
     let _watched = crate::watchdog::watched();
@@ -492,7 +492,8 @@ fn random_words_are_an_error_at_most_for_several_producers() {
         let (mut first, mut later) = (segment.reader(4, 0), segment.reader(5, 1));
         let memory: &Memory = segment.areas.mapping.downcast_ref().unwrap();
         let words = memory.bytes.size() / 8;
-        // Half of the rounds change only the slots and the seats, by words that are nearly right.
+        // For about half of the seeds, the test changes only the slots and the seats, and stores
+        // words that are nearly right.
         let near = random.bool();
         for _ in 0..20 {
             for _ in 0..random.usize(1..if near { 8 } else { words }) {
@@ -509,8 +510,8 @@ fn random_words_are_an_error_at_most_for_several_producers() {
                     let at = unsafe { memory.first.cast::<AtomicU64>().add(random.usize(..words)) };
                     (at, random.u64(..) >> random.u32(..64))
                 };
-                // SAFETY: all threads use the word by atomic accesses of this size, or have no
-                // reference to the event that it belongs to. The status bits have 32 bits.
+                // SAFETY: all threads access the word atomically and in this size (the status bits
+                // have 32 bits), or no thread has a reference to the event that contains it.
                 unsafe {
                     if at.cast() == segment.areas.status {
                         at.cast::<AtomicU32>().as_ref().store(value as u32, Ordering::Relaxed);

@@ -161,19 +161,19 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     }
 
     /// Returns the first claimed position that is not published yet, and the bytes of all claimed
-    /// blocks from that position on, if the blocks lie side by side. The function is meant for
-    /// messages, whose cells lie side by side.
+    /// blocks from that position on. Returns `None` if these blocks do not lie side by side, as the
+    /// cells of a message do.
     pub(super) fn joined_mut(&mut self) -> Option<(u64, &mut [u8])> {
         let (seq, len) = self.open?;
         let [first, second] = self.stretches();
         let joined = second.count == 0 && first.stride == self.view.size;
         let len = len * self.view.size;
-        // SAFETY: claimed by this handle; `&mut self` excludes a second reference. The blocks of
-        // one stretch at the distance of their size touch each other.
+        // SAFETY: this handle has claimed the blocks, and `&mut self` excludes a second reference.
+        // They form one stretch whose stride is a block's size, so their bytes are contiguous.
         joined.then(|| (seq, unsafe { slice::from_raw_parts_mut(first.address.as_ptr(), len) }))
     }
 
-    /// Works as [`RawBlockProducer::joined_mut`], and returns the bytes for reading.
+    /// Like [`RawBlockProducer::joined_mut`], but returns only the bytes, and only for reading.
     pub(super) fn joined(&self) -> Option<&[u8]> {
         let (_, len) = self.open?;
         let [first, second] = self.stretches();
@@ -253,7 +253,7 @@ impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
         Ok(found)
     }
 
-    /// Works as [`RawBlockConsumer::available`], but waits at most until `deadline`.
+    /// Like [`RawBlockConsumer::available`], but waits at most until `deadline`.
     ///
     /// Example: [`RawBlockProducer`].
     ///

@@ -41,7 +41,7 @@ impl<E: Send, L: SegmentLayout> RequestRing for Owner<E, InSegment<L>> {
 }
 
 impl<E: Send + 'static, L: SegmentLayout> SegmentRing<E, L> {
-    /// Returns the handle of the request that was published at `seq`.
+    /// Returns a handle for the request that was published at `seq`.
     pub fn request(&self, seq: u64) -> SegmentRequest {
         let ring = Box::new(self.owner().clone());
         SegmentRequest { ring, seq, death_checks: DeathChecks::default() }
@@ -56,16 +56,16 @@ impl SegmentRequest {
         asked::ended(self.ring.control(), self.seq)
     }
 
-    /// Works as [`ended`](SegmentRequest::ended), but first checks for a dead process that holds
-    /// the request up. Depending on the segment's declaration, the call then returns the death as
-    /// an error, or fails the ring.
+    /// Like [`ended`](SegmentRequest::ended), but first checks for a dead process that holds up the
+    /// request. Depending on the segment's declaration, the call then returns the death as an
+    /// error, or fails the ring.
     pub fn check(&self) -> Option<WaitError> {
         let told = if self.ended().is_none() { self.ring.watch(self.seq) } else { None };
         self.ended().or(told)
     }
 
-    /// Works as [`check`](SegmentRequest::check) if a notice has passed since the last such call,
-    /// and otherwise as [`ended`](SegmentRequest::ended). A loop that does not wait calls `poll`.
+    /// Like [`check`](SegmentRequest::check) if a notice has passed since `poll` last checked, and
+    /// otherwise like [`ended`](SegmentRequest::ended). `poll` is meant for loops that do not wait.
     pub fn poll(&mut self) -> Option<WaitError> {
         let due = self.death_checks.is_due(self.ring.world().notice);
         if due { self.check() } else { self.ended() }

@@ -202,8 +202,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         recovery::settle_seat(&self.core, seat, dead);
     }
 
-    /// Notes on the seats of the participant `dead` that the participant is dead, as a process does
-    /// before it takes the lock that proves the death.
+    /// Marks the seats of the participant `dead` as those of a dead participant. A process that
+    /// recovers a participant does so before it takes the lock that proves the death.
     #[cfg(test)]
     pub(crate) fn find_dead(&self, dead: u32, proof: &dyn crate::processes::deaths::Proof) {
         let proof = || proof.is_dead(dead).then(|| proof.pid(dead));
@@ -215,7 +215,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         self.core.control.plan.producer_party()
     }
 
-    /// Returns the position before which a stage has released all events.
+    /// Returns a stage's position: the stage has released all events before it.
     pub fn position(&self, stage: usize) -> u64 {
         self.core.control.positions.position(&self.core.control.plan, stage)
     }
@@ -246,7 +246,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         let control = &self.core.control;
         let next = recovery::first_unpublished(&self.core, recovery::boundary(&self.core));
         if control.plan.cursor {
-            // The previous producer may have died between its stamps and its cursor.
+            // The previous producer may have died after it stored its stamps and before it moved
+            // the cursor.
             twin!("cursor-behind-stamps": control.positions.move_cursor(next) => ());
             control.waits.notify(&control.plan.producer_notifies);
         }
@@ -293,7 +294,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// The call returns the errors of [`Tap::subscribe`](crate::Tap::subscribe).
     ///
     /// # Panics
-    /// Panics if the stage with this index is no tap.
+    /// Panics if the stage with this index is not a tap.
     pub fn subscribe(
         &self,
         tap: usize,

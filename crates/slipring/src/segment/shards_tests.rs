@@ -43,7 +43,7 @@ impl Segment {
     }
 }
 
-/// Returns an event that is at least `from`, and that belongs to `shard`, one of two shards.
+/// Returns the smallest event from `from` on that belongs to `shard` when there are two shards.
 fn event_of(shard: usize, from: u64) -> u64 {
     (from..).find(|&event| of(event, 2) == shard).unwrap()
 }
@@ -118,8 +118,8 @@ fn shards_of_several_processes_share_the_events() {
     }
 }
 
-/// After a shard dies, the next shard with its number sees the shard's events, and no other events,
-/// and knows which of these may be half-written. The other shard is not disturbed.
+/// After a shard dies, its successor with the same number sees that shard's events and no others,
+/// and knows which of them may be half-written. The other shard is not disturbed.
 #[test]
 fn the_next_of_a_shard_goes_on_where_the_dead_one_stopped() {
     let _watched = crate::watchdog::watched();
@@ -197,8 +197,8 @@ fn a_shard_passes_over_its_own_suspects() {
     assert_eq!(segment.reader(9, 2).for_each(|_, _| ()).unwrap(), 6);
 }
 
-/// A shard's suspects are the events that it was lent. The events of other shards between or behind
-/// them, which the shard has only found, are no suspects.
+/// Only the events that a shard was lent come again to its successor. Events of other shards that
+/// it merely passed over, between or behind its own, do not count as lent.
 #[test]
 fn a_shard_is_lent_its_own_events_only() {
     let _watched = crate::watchdog::watched();
@@ -272,8 +272,8 @@ fn a_slow_living_shard_is_waited_for() {
     assert!(matches!(late, Err(ClaimError::TimedOut(_))), "{late:?}");
 }
 
-/// The bytes that the last writer before the shards left select an event's shard, even if that
-/// writer died in between.
+/// An event's shard is selected by the bytes that the last writer before the shards left in the
+/// event, even if that writer died while it held the event.
 #[test]
 fn the_bytes_that_the_writer_left_select_the_shard() {
     let _watched = crate::watchdog::watched();
@@ -300,7 +300,8 @@ fn the_bytes_that_the_writer_left_select_the_shard() {
     assert_eq!(work(&mut books[1]), [1, 3]);
 }
 
-/// If shards are the first stage, the next producer finds its place from the boundary of any shard.
+/// If the first stage is sharded, the next producer can find its place from the position of any
+/// shard.
 #[test]
 fn a_producer_before_shards_goes_on_where_the_one_before_died() {
     let _watched = crate::watchdog::watched();
@@ -341,8 +342,8 @@ fn a_producer_before_shards_goes_on_where_the_one_before_died() {
     }
 }
 
-/// When the last producer leaves, each shard finds the end of the stream, even a shard whose last
-/// event came long before, and a shard without an event.
+/// When the last producer leaves, each shard finds the end of the stream, even a shard that has had
+/// no event for long or never had one.
 #[test]
 fn each_shard_finds_the_end() {
     let _watched = crate::watchdog::watched();
@@ -429,9 +430,9 @@ fn random_words_are_an_error_at_most() {
                 };
                 // SAFETY: the word lies in the memory.
                 let at = unsafe { memory.first.cast::<AtomicU64>().add(random.usize(..words)) };
-                // SAFETY: all threads use the word by atomic accesses of this size, or have no
-                // reference to the event that it belongs to. Status bits and shard ids have 32
-                // bits.
+                // SAFETY: all threads access the word atomically and in this size (status bits and
+                // shard ids have 32 bits), or no thread has a reference to the event that contains
+                // it.
                 unsafe {
                     if at.cast() == segment.areas.status || ids.contains(&at.addr().get()) {
                         at.cast::<AtomicU32>().as_ref().store(value as u32, Ordering::Relaxed);

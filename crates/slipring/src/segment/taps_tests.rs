@@ -10,7 +10,7 @@ use crate::errors::{BatchError, ClaimError, SubscribeError, WaitError};
 use crate::live::tap::StartAt;
 use crate::ring::plan::CURSOR_LINE;
 
-/// Returns a tap. Its declaration for deaths has no effect.
+/// Returns a tap, for which `OnDeath` has no effect.
 fn tap(name: &str, room: usize, after: &[usize]) -> StageDeclaration {
     let delivery = StageDelivery::Tap(room);
     StageDeclaration { delivery, ..stage(name, after, OnDeath::Fail) }
@@ -39,8 +39,8 @@ impl Segment {
     }
 }
 
-/// Handles all available events, whose values are their positions plus `add`. In a closed stream,
-/// no event is available.
+/// Handles all available events, and asserts that each value is the event's position plus `add`.
+/// Returns the number of events, which is 0 if the stream is closed.
 fn read(member: &mut SegmentSubscription<u64>, add: u64) -> u64 {
     let mut next = member.next_seq();
     let handle = |event: &u64, at: crate::At| {
@@ -61,7 +61,8 @@ fn publish(tx: &mut SegmentProducer<u64>, count: u64) {
     });
 }
 
-/// Members join where they ask to, read each event once, and leave, or are asked to leave.
+/// Members join at the position that they ask for, read each event once, and leave, by themselves
+/// or on request.
 #[test]
 fn members_of_other_processes_join_and_leave() {
     let _watched = crate::watchdog::watched();
@@ -140,7 +141,8 @@ fn a_waiting_producer_removes_a_dead_member() {
     }
 }
 
-/// A stage behind the tap removes a dead member, whose unread events it then changes.
+/// A stage behind the tap removes a dead member, and can then change the events that the member had
+/// not read.
 #[test]
 fn a_waiting_stage_removes_a_dead_member() {
     let _watched = crate::watchdog::watched();
@@ -249,8 +251,9 @@ fn a_segment_of_taps_alone() {
     }
 }
 
-/// A producer that dies between its stamp and its cursor has published. The next producer notifies
-/// the members, even if it publishes nothing.
+/// If a producer dies after it stored a stamp and before it moved the cursor, the event is
+/// published. The next producer moves the cursor and notifies the members, even if it publishes
+/// nothing itself.
 #[test]
 fn a_cursor_behind_the_stamps_is_moved() {
     let _watched = crate::watchdog::watched();
@@ -275,8 +278,8 @@ fn a_cursor_behind_the_stamps_is_moved() {
     }
 }
 
-/// Several producers have no stages except taps. The sentinel gates the producers, dead claims are
-/// given up, and a party behind the tap finds the end.
+/// Several producers in a ring whose first stage is a tap: the sentinel gates them, a dead
+/// producer's claim is given up, and a party behind the tap finds the end.
 #[test]
 fn several_producers_before_taps_alone() {
     let _watched = crate::watchdog::watched();
@@ -412,8 +415,8 @@ fn random_words_of_taps_are_an_error_at_most() {
                 let value = random.u64(..) >> random.u32(..64);
                 // SAFETY: the word lies in the memory.
                 let at = unsafe { memory.first.cast::<AtomicU64>().add(random.usize(..words)) };
-                // SAFETY: all threads use the word by atomic accesses of this size, or have no
-                // reference to the event that it belongs to. The status bits have 32 bits.
+                // SAFETY: all threads access the word atomically and in this size (the status bits
+                // have 32 bits), or no thread has a reference to the event that contains it.
                 unsafe {
                     if at.cast() == segment.areas.status {
                         at.cast::<AtomicU32>().as_ref().store(value as u32, Ordering::Relaxed);

@@ -87,7 +87,7 @@ fn a_task_that_waits_for_an_event_is_polled_when_it_comes() {
     });
     let (event, polls) = block_on(async { rx.batch_async(1).await.map(|batch| batch[0]) });
     assert_eq!(event.unwrap(), 7);
-    // If the task polled while it waits, it would be polled thousands of times.
+    // A task that kept polling instead of sleeping would be polled thousands of times.
     assert!(polls <= 3, "{polls} polls");
     drop(publishing.join().unwrap());
 }
@@ -109,7 +109,8 @@ fn a_task_that_waits_for_room_is_polled_when_there_is_some() {
     drop(releasing.join().unwrap());
 }
 
-/// A task that is always ready wakes itself, so no reactor's thread sleeps for it.
+/// A task that always finds something to do wakes itself when it yields, so no reactor's thread
+/// sleeps on its behalf.
 #[test]
 fn a_task_that_is_always_ready_gives_its_thread_back() {
     let _watched = crate::watchdog::watched();
@@ -260,7 +261,8 @@ fn a_ring_that_is_dropped_while_a_task_waits_lets_its_memory_go() {
         let before = mappings(&segment);
         let (mut rx, unpark) = (segment.reader(2, 0), Unpark::new());
         assert!(poll(pin!(rx.batch_async(1)), &unpark).is_pending());
-        // The handle is armed when it is dropped, as an event loop's handle may be.
+        // The handle is still armed when it is dropped, as can happen to the handle of an event
+        // loop.
         assert!(!rx.arm(&Waker::from(unpark.clone())));
         if while_asleep {
             thread::sleep(A_WHILE);
@@ -421,7 +423,7 @@ fn tasks_of_one_process_wait_at_different_stages() {
     });
 }
 
-/// A task that waits for a long time is woken by nothing.
+/// Nothing wakes a task that waits for a long time.
 #[test]
 fn nothing_wakes_a_task_while_nothing_happens() {
     let _watched = crate::watchdog::watched();
@@ -476,7 +478,8 @@ fn a_selector_sleeps_until_an_event_or_a_death() {
     assert!(matches!(told, Err(WaitError::PeerDead(_))), "{told:?}");
 }
 
-/// The proof of a forked child, which says that the child is not the process that attached.
+/// A proof of death as a forked child has it: it says that the child is not the process that
+/// attached.
 struct Forked(Dead, std::sync::atomic::AtomicBool);
 
 impl Proof for Forked {
@@ -494,8 +497,8 @@ impl Proof for Forked {
     }
 }
 
-/// The drops of a forked child use neither the words of the segment nor a lock that the thread of
-/// the parent may have held.
+/// Drops in a forked child touch neither the segment's words nor any lock that a thread of the
+/// parent may have held at the fork.
 #[test]
 fn the_drops_of_a_forked_child_touch_nothing() {
     let _watched = crate::watchdog::watched();

@@ -74,8 +74,8 @@ fn a_reader_goes_on_where_the_one_before_stopped() {
     }
 }
 
-/// A reader may die after it was lent events a second time, and may have been lent fewer events
-/// than the first time.
+/// A reader that is lent redelivered events may die, too. Even if it was lent only some of them,
+/// its successor learns that all of them may come again.
 #[test]
 fn what_was_lent_is_never_forgotten() {
     let _watched = crate::watchdog::watched();
@@ -209,7 +209,7 @@ fn a_loop_without_waits_is_told() {
     }
 }
 
-/// A waiting reader's call returns that the producer has died. If another producer follows, the
+/// A reader waits, and its call returns the producer's death. Once another producer follows, the
 /// reader can wait again.
 #[test]
 fn a_reader_is_told_of_a_dead_producer() {
@@ -313,8 +313,8 @@ fn random_words_are_an_error_at_most() {
                 let value = random.u64(..) >> random.u32(..64);
                 // SAFETY: the word lies in the memory.
                 let at = unsafe { memory.first.cast::<AtomicU64>().add(random.usize(..words)) };
-                // SAFETY: all threads use the word by atomic accesses of this size, or have no
-                // reference to the event that it belongs to. The status bits have 32 bits.
+                // SAFETY: all threads access the word atomically and in this size (the status bits
+                // have 32 bits), or no thread has a reference to the event that contains it.
                 unsafe {
                     if at.cast() == segment.areas.status {
                         at.cast::<AtomicU32>().as_ref().store(value as u32, Ordering::Relaxed);
@@ -367,7 +367,8 @@ fn a_last_position_that_nobody_can_reach_is_damage() {
     }
 }
 
-/// A status with a bit that no version sets says that the ring is over, but not how.
+/// If a status has a bit that no version sets, the ring is over, but the status does not say how it
+/// ended.
 #[test]
 fn an_unknown_status_is_damage() {
     let _watched = crate::watchdog::watched();
@@ -405,8 +406,8 @@ fn a_death_is_told_until_the_seat_is_taken() {
     assert!(matches!(error, ClaimError::TimedOut(_)), "the last owner left: {error}");
 }
 
-/// A party's call also returns the death if the party waits for a stage that waits for the dead
-/// stage.
+/// A party's call returns the death of a stage even if the party waits for that stage only through
+/// another stage.
 #[test]
 fn a_death_is_told_along_the_stages() {
     let _watched = crate::watchdog::watched();
@@ -426,7 +427,8 @@ fn a_death_is_told_along_the_stages() {
     assert_eq!((dead.stage.as_str(), dead.pid), ("first", 1002));
 }
 
-/// The events of a stream are counted once, even if several producers followed each other.
+/// Each event of a stream is counted once, even if the stream had several producers one after the
+/// other.
 #[test]
 fn producers_count_their_own_events() {
     let _watched = crate::watchdog::watched();

@@ -12,7 +12,8 @@ use crate::producer::sealed as sharing;
 use crate::promise::Promise;
 use crate::{ConflateError, Conflator, Selector, Sent, Waitable};
 
-/// An event: as long as a block, or the cell of a message without bytes.
+/// An event of 64 bytes, the size of one cell. It also serves as a block, and as the cell of an
+/// empty message.
 pub(super) type Event = [u64; 8];
 
 /// The result of a call.
@@ -69,7 +70,7 @@ pub(super) fn done<T, X: Into<Seen>>(result: Result<T, X>) -> Seen {
     result.map_or_else(Into::into, |_| Done)
 }
 
-/// Returns what the test has seen in the result of a call that returns a number of events.
+/// Classifies the result of a call that returns a number of events.
 pub(super) fn some(result: Result<impl TryInto<u64>, WaitError>) -> Seen {
     let count = |count: Result<u64, _>| if count.unwrap_or(1) == 0 { Nothing } else { Done };
     result.map_or_else(Into::into, |found| count(found.try_into().map_err(drop)))

@@ -91,7 +91,7 @@ fn public_calls(text: &str, calls: &mut Calls) {
 fn read_sources(folder: &Path, calls: &mut Calls) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        // Leaves out the promises within one process, which do not depend on another process.
+        // Promises within one process are left out, because they do not depend on another process.
         if path.ends_with("src/promise") {
             continue;
         }
