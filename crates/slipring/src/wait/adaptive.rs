@@ -60,10 +60,10 @@ const LEAST_NAP: f64 = 5_000.0;
 /// Constant part of a nap's margin, in nanoseconds. The *margin* is the time from a nap's planned
 /// end until the event is due.
 const NAP_MARGIN: f64 = 2_000.0;
-/// Shortest time, in nanoseconds, that a producer naps while half of a full ring's events are
-/// released. Timers are late by some ten microseconds, and the events in the other half of the ring
-/// last only as long as those in the first half. If other processes keep the other cores busy, the
-/// producer wakes up on the stage's core, which took 30 µs per nap
+/// Shortest nap of a producer while its ring is full, in nanoseconds. During the nap, the stages
+/// release half of the ring's events. Timers are late by some ten microseconds, and the stages have
+/// only the other half left for that time, which lasts about as long as the nap. If other processes
+/// keep the other cores busy, the producer wakes up on the stage's core, which took 30 µs per nap
 /// (records/2026-11-24-default-wait).
 const LEAST_HALF_RING: f64 = 60_000.0;
 /// Longest nap of a producer while its ring is full, in nanoseconds. No close and no failure ends
@@ -99,7 +99,7 @@ enum Phase {
     Nap { wake: Instant, give_up: Instant },
     /// The sleep of [`Phase::Nap`] has begun.
     Napping { wake: Instant, give_up: Instant },
-    /// Sleep until the given time, and then until notified, unless there is room in the ring.
+    /// Sleep until the given time. If the ring is still full then, sleep until notified.
     NapWhileFull(Instant),
     /// The first sleep of [`Phase::NapWhileFull`] has begun.
     NappingWhileFull(Instant),
@@ -137,8 +137,8 @@ pub(super) struct Adaptive {
     /// Start of the first wait that timed out since the last progress; `None` if no wait timed out
     /// since the last progress.
     streak_began: Option<Instant>,
-    /// Whether the waiter's last sleep, naps aside, waited for the CPU budget to refill. After a
-    /// sleep for the CPU budget, a notification can end the waiter's next sleep (I1).
+    /// Whether the waiter's last sleep, not counting naps, waited for the CPU budget to refill. If
+    /// so, the waiter's next sleep is one that a notification can end (I1).
     slept_for_budget: bool,
     contended_until: Option<Instant>,
     phase: Phase,
@@ -221,8 +221,8 @@ impl Adaptive {
             && due > now
         {
             let spread = 3.0 * self.gap.deviation;
-            // If the event is due before a sleeper could run, a spin takes less time of the core
-            // than a nap, and spares the notifier a wake-up.
+            // If the event is due before a sleeper could run, a spin uses less CPU time than a nap,
+            // and the notifier need not wake the waiter.
             if nanos(due - now) < self.wake_latency.mean && self.affords(worth) {
                 return Phase::Spin(after(due, spread + worth));
             }
@@ -260,8 +260,9 @@ impl Adaptive {
         self.budget.as_ref().is_none_or(|budget| budget.has(nanos))
     }
 
-    /// Plans a nap for the time in which half of a full ring's events are released. Returns the
-    /// nap's end, or `None` if that time is unknown, or too short for a nap that may end late.
+    /// Plans a nap of a producer that lasts until half of a full ring's events are released.
+    /// Returns the nap's end, or `None` if that time is unknown, or too short for a nap that may
+    /// end late.
     fn plan_nap_while_full(&mut self, now: Instant, ring: &FullRing) -> Option<Instant> {
         let left = self.release_rate.learn(now, ring)?.min(LONGEST_NAP_WHILE_FULL);
         if left < LEAST_HALF_RING {
@@ -432,7 +433,7 @@ impl WaitLearner for Adaptive {
 
 impl Adaptive {
     /// Divides the time of a spin since the clock's last reading into the waiter's own time and
-    /// lent time, adds the lent time to that of the wait, and notes contention. Returns both times,
+    /// lent time, adds the lent time to the wait's total, and notes contention. Returns both times,
     /// in nanoseconds, and whether the core is contended.
     fn divide(&mut self, now: Instant, last_reading: Instant) -> (f64, f64, bool) {
         let since = nanos(now.saturating_duration_since(last_reading));
@@ -471,8 +472,8 @@ impl Adaptive {
         }
     }
 
-    /// Returns the action of a sleep that lasts for `time`, and that no notification ends. The CPU
-    /// budget refills during the sleep.
+    /// Returns the action that sleeps for `time` while the CPU budget refills. No notification ends
+    /// this sleep.
     fn sleep_for_budget(&mut self, time: Duration) -> WaitAction {
         self.slept_for_budget = true;
         self.charge_sleep();

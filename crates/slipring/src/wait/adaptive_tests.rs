@@ -178,8 +178,8 @@ fn a_waiter_spins_for_regular_events_that_come_sooner_than_a_wake_up() {
     }
 }
 
-/// To be awake when a roughly regular event arrives, a waiter would have to spin so long that a
-/// wake-up costs less CPU time.
+/// To be awake when a roughly regular event arrives, a waiter would have to spin for so long that a
+/// sleep and a wake-up cost less CPU time.
 #[test]
 fn a_waiter_sleeps_for_events_that_are_only_roughly_regular() {
     for gap in [10_000_000, 100_000_000, 1_000_000_000] {
@@ -370,7 +370,7 @@ impl Filling {
     }
 }
 
-/// Shows that no release wakes a producer that waits for room again and again, that it hardly
+/// A producer waits for room again and again. Shows that no release has to wake it, that it hardly
 /// spins, and that the stage never runs out of events.
 #[test]
 fn a_producer_naps_while_half_of_a_full_ring_is_released() {

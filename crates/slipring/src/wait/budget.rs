@@ -15,8 +15,8 @@ use super::moving_average::{MovingAverage, duration, nanos};
 use super::strategy::CLOCK_INTERVAL;
 use crate::base::system;
 
-/// A token bucket of CPU time, in nanoseconds. A share of the time that passes refills the bucket.
-/// The waiter's spins, polls and sleeps empty it by their CPU time.
+/// A token bucket of CPU time, in nanoseconds. As time passes, the bucket gains a fixed share of
+/// it. The waiter's spins, polls and sleeps take their CPU time from the bucket.
 #[derive(Debug)]
 pub(super) struct CpuBudget {
     /// Refill rate of the budget, as a fraction of one core.
@@ -41,7 +41,7 @@ pub(super) struct CpuBudget {
 impl CpuBudget {
     /// Largest balance of a budget, in nanoseconds of CPU time: one percent of one second.
     const CAPACITY: f64 = 10_000_000.0;
-    /// Interval between measured sleeps, in sleeps.
+    /// Number of sleeps of which one is measured.
     const MEASURED: u32 = 16;
     /// Assumed CPU time of a sleep until one sleep is measured, in nanoseconds.
     const FIRST_SLEEP_COST: f64 = 8_000.0;

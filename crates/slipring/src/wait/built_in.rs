@@ -160,7 +160,7 @@ pub enum Wait {
     },
     /// Follows another strategy, and ends a wait that lasts longer than `after`.
     ///
-    /// After a timeout a chain calls its handler's [`idle`](crate::ReadHandler::idle) and waits
+    /// After a timeout, a chain calls its handler's [`idle`](crate::ReadHandler::idle) and waits
     /// again. A handle's call without a deadline of its own returns
     /// [`WaitError::TimedOut`](crate::WaitError::TimedOut). A call that timed out has changed
     /// nothing and may be repeated.
@@ -276,7 +276,7 @@ impl Wait {
     }
 }
 
-/// An alternating strategy, which repeats a period of an awake window and a sleep.
+/// An alternating strategy, in which an awake window and a sleep follow each other again and again.
 struct Alternation {
     /// Duration of the awake window.
     awake: Duration,
@@ -284,7 +284,7 @@ struct Alternation {
     action: WaitAction,
     /// Duration of the sleep.
     asleep: Duration,
-    /// Makes the action of a sleep of this duration.
+    /// Returns the action that sleeps for this duration.
     sleep_for: fn(Duration) -> WaitAction,
 }
 
@@ -432,8 +432,8 @@ impl WaitStrategy for Wait {
 mod tests {
     use super::*;
 
-    /// Every strategy except busy spin sleeps now and then, even if its yields let no thread run. A
-    /// thread with a real-time priority holds its core until it sleeps.
+    /// A thread with a real-time priority keeps ordinary threads off its core until it sleeps, even
+    /// if it yields. So in a long wait, every strategy except busy spin must sleep now and then.
     #[test]
     fn a_wait_that_lasts_gives_ordinary_threads_the_core() {
         let yielding = Wait::YIELDING;

@@ -6,7 +6,8 @@
 //! during which all other parties would wait for the stage.
 //!
 //! A handler that is slow only now and then is faster than average in between, and may empty the
-//! ring during the sleep. A producer that finds this has happened becomes cautious.
+//! ring during the sleep. A producer that notices this becomes cautious: it collects more samples
+//! before its next nap.
 //!
 //! Invariants
 //! - I1: a sample describes handlers that had events all the time. At the start of a wait for `len`
@@ -65,9 +66,9 @@ impl ReleaseRate {
         }
     }
 
-    /// Learns from the time since the last wait for room, when another wait begins. Returns the
-    /// time until half of the ring's events are released, in nanoseconds, or `None` if that time is
-    /// unknown.
+    /// Called when a wait for room begins; learns from the time since the previous wait began.
+    /// Returns the time until half of the ring's events are released, in nanoseconds, or `None` if
+    /// that time is unknown.
     pub(super) fn learn(&mut self, now: Instant, ring: &FullRing) -> Option<f64> {
         let (began, at) = *self.last.get_or_insert((now, ring.at));
         let released = ring.at.wrapping_sub(at);
@@ -95,7 +96,7 @@ impl ReleaseRate {
         is_known.then_some(self.event.mean * (ring.capacity / 2) as f64)
     }
 
-    /// Notes that the producer naps until half of the ring's events are released.
+    /// Records that the producer is about to nap until half of the ring's events are released.
     pub(super) fn naps(&mut self) {
         self.napped = true;
     }
@@ -107,9 +108,9 @@ mod tests {
 
     use super::*;
 
-    /// Returns, for each of several waits, the time until half of the ring's events are released,
-    /// in nanoseconds. A wait begins the given number of nanoseconds and of events after the
-    /// previous wait.
+    /// Each pair in `waits` describes a wait for room: the nanoseconds and the number of events
+    /// since the previous wait began. Returns what the producer expects at each wait: the time
+    /// until half of the ring's events are released, in nanoseconds.
     fn learned<const N: usize>(waits: [(u64, u64); N]) -> [Option<f64>; N] {
         let (mut now, mut at) = (Instant::now(), u64::MAX - 100);
         let mut rate = ReleaseRate::new();
@@ -125,7 +126,8 @@ mod tests {
         assert_eq!(waits, [None, None, None, Some(3200.0)]);
     }
 
-    /// A release may come just before a wait, and the next release long after it.
+    /// Stages release many events at once. One release may come just before a wait, and the next
+    /// one long after it, so the time between two waits is not yet a sample.
     #[test]
     fn no_single_release_is_a_sample() {
         let waits = learned([(0, 0), (1600, 1), (1600, 31), (1600, 1), (1600, 31)]);

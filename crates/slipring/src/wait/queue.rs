@@ -166,8 +166,8 @@ impl WaitQueue {
         u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. A sleep can
-    /// end before `limit` without a notification. Returns the time since the notification, if a
+    /// Sleeps until a notification, but for at most `limit`, unless `ready` returns `true`. A sleep
+    /// can end before `limit` without a notification. Returns the time since the notification, if a
     /// notification ended the sleep.
     pub(crate) fn sleep(
         &self,
@@ -177,8 +177,8 @@ impl WaitQueue {
         if self.between_processes {
             let limit = limit.map_or(LONGEST_SHARED_SLEEP, |limit| limit.min(LONGEST_SHARED_SLEEP));
             let notified_at = shared_queue::sleep(&self.state, limit, ready)?;
-            // If a process with another clock has stored the time, the time does not belong to this
-            // clock.
+            // A process that uses another clock may have stored the time. Such a time means nothing
+            // here.
             let since = Duration::from_nanos(self.now().checked_sub(notified_at)?);
             return (since <= LONGEST_SHARED_SLEEP).then_some(since);
         }
@@ -345,8 +345,8 @@ impl WaitQueue {
         let ready = twin!("task-blind": ready() => false) || !ordered;
         let own = if ready { self.remove(&mut sleepers.tasks, number) } else { None };
         drop(sleepers);
-        // The drop of a waker is user code. If the drops of the replaced waker and of the task's
-        // own both panicked, the process would abort.
+        // Dropping a waker runs user code. Two wakers may be dropped here, the replaced one and the
+        // task's own, and if both drops panicked, the process would abort.
         crate::base::panics::drop_contained(replaced);
         crate::base::panics::drop_contained(own);
         ready
@@ -378,13 +378,13 @@ impl WaitQueue {
         shared_queue::current_epoch(&self.state)
     }
 
-    /// Sleeps while the epoch is `noted`, at most for `limit`. A sleep can end early.
+    /// Sleeps as long as the epoch equals `noted`, but for at most `limit`. A sleep can end early.
     pub(super) fn sleep_at(&self, noted: u32, limit: Duration) {
         shared_queue::sleep_at(&self.state, noted, limit.min(LONGEST_SHARED_SLEEP));
     }
 
-    /// Ends the sleeps of all sleepers of a queue that processes share. Each sleeper then polls
-    /// once without success.
+    /// Wakes all sleepers of a queue that processes share, even if there is no progress. Each of
+    /// them then polls once more.
     pub(super) fn interrupt(&self) {
         shared_queue::interrupt(&self.state);
     }

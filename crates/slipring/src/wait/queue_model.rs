@@ -16,10 +16,9 @@
 //!   the compiled code of a publication, `cargo xtask asm` checks that the store of the progress
 //!   comes before the load of the state word.
 //!
-//! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at
-//! the end has lost its wake-up. At the end, no announcement may be left without a sleeper, either:
-//! such an announcement would make every later notification execute a fence and take the queue's
-//! lock.
+//! Notifiers publish a fixed number of times, so each model ends. At the end, two things are
+//! errors. A sleeper that still sleeps has lost its wake-up. An announcement without a sleeper
+//! would make every later notification execute a fence and take the queue's lock.
 
 #[path = "../base/edge/announced.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]

@@ -75,7 +75,7 @@ const UNNOTIFIED: u64 = 5;
 const STORES: u64 = 40;
 
 impl Race {
-    /// Runs at most `rounds` rounds, at most for `time`, and at most until a wake-up is lost. If
+    /// Runs `rounds` rounds, but stops earlier after `time`, or when a wake-up is lost. If
     /// `barrier` is `false`, the sleeper omits its barrier.
     pub(super) fn run(queue: WaitQueue, rounds: u64, time: Duration, barrier: bool) -> RaceCounts {
         let word = || Line::new(AtomicU64::new(0));

@@ -22,7 +22,7 @@
 //! 2. The thread takes the tasks out that noted another epoch, unlocks the reactor, and wakes these
 //!    tasks.
 //! 3. If no task noted another epoch, the thread unlocks the reactor, and sleeps in the queue as
-//!    long as the epoch is the loaded epoch, at most for a limit. Then it begins again.
+//!    long as the epoch equals the loaded epoch, but no longer than a limit. Then it begins again.
 //!
 //! A notifier treats the task's announcement as the announcement of a thread: it raises the epoch,
 //! and wakes the sleepers of the futex, among them the reactor's thread.
@@ -32,9 +32,10 @@
 //! - I1: a task in the list has announced itself and has then polled without success, so the next
 //!   progress raises the epoch that the task noted (`shared_queue::I1`).
 //! - I2: while a task is in the list, the thread is about to take step 1, or it sleeps at an epoch
-//!   that is not newer than the task's. In both cases a raised epoch leads it to step 2. For the
-//!   thread, the lock makes the task's steps a single step. Without that, a task that polled before
-//!   it locked could enter the list with an epoch that the thread has already left behind.
+//!   that is not newer than the task's. In both cases, once the epoch is raised, the thread reaches
+//!   step 2 and finds the task. Because of the lock, the thread sees either none or all of the
+//!   task's steps. Otherwise a task could enter the list with an epoch that the thread has already
+//!   left behind.
 //! - I3: no user code runs under the lock.
 //! - I4: the thread uses the queue only while it is *inside*. [`Reactor::stop`] returns when the
 //!   thread is outside and will not come inside again. After that, the queue's memory may be
@@ -100,7 +101,7 @@ impl State {
 /// The tasks of this process at one queue, and the state of the thread that sleeps for them.
 pub(crate) struct Reactor {
     state: Mutex<State>,
-    /// Notified to wake the idle thread, and when the thread comes outside.
+    /// Notified in two cases: the idle thread has something to do, or the thread has come outside.
     changed: Condvar,
 }
 
@@ -114,8 +115,8 @@ impl Reactor {
     /// the task must poll again, because no notification will wake it. A task that is armed already
     /// is armed anew.
     ///
-    /// If there is no thread, the call starts the thread by `start`. If `start` returns `false`,
-    /// the system refused the thread; the task is then woken at once.
+    /// If there is no thread, the call starts one by calling `start`. If `start` returns `false`,
+    /// the system has refused the thread, and the task is woken at once.
     pub(crate) fn arm(
         &self,
         queue: &WaitQueue,
@@ -150,8 +151,8 @@ impl Reactor {
             }
         }
         drop(state);
-        // The drop of a waker is user code. If the drops of two wakers panicked, the process would
-        // abort.
+        // Dropping a waker runs user code. If the drops of two wakers panicked at once, the process
+        // would abort.
         crate::base::panics::drop_contained(replaced);
         match own {
             Some(task) if polls => task.waker.wake(),
@@ -181,7 +182,8 @@ impl Reactor {
         self.changed.notify_all();
         if state.thread == Thread::Inside {
             drop(state);
-            // Either the thread loaded the epoch before `stopped` was set, or it sees `stopped`.
+            // If the thread loaded the epoch before `stopped` was set, the interrupt ends its
+            // sleep. Otherwise it sees `stopped` and does not sleep.
             twin!("stopped-uninterrupted": queue.interrupt() => ());
             state = lock(&self.state);
             while state.thread == Thread::Inside {
@@ -224,7 +226,7 @@ impl Reactor {
         state.tasks.drain(..).map(|(task, _)| task).collect()
     }
 
-    /// Sleeps until a notification, at most for `limit`. Returns the tasks that were notified.
+    /// Sleeps until a notification, but for at most `limit`. Returns the tasks that were notified.
     /// Called while the thread is inside (I4).
     pub(crate) fn sleep(&self, queue: &WaitQueue, limit: Duration) -> Vec<Task> {
         let mut state = lock(&self.state);

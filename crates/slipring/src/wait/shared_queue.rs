@@ -14,8 +14,8 @@
 //!    for it. Then it sets `FENCED`, but only if the epoch is still the noted epoch. In that case
 //!    its announcement was there before the barrier, and is still there.
 //! 3. The sleeper issues a `SeqCst` fence and polls.
-//! 4. If the poll finds no progress, the sleeper sleeps as long as the epoch is the noted epoch, at
-//!    most for a limit.
+//! 4. If the poll finds no progress, the sleeper sleeps as long as the epoch equals the noted
+//!    epoch, but no longer than a limit.
 //! 5. The sleeper withdraws its announcement, but only if the epoch is still the noted epoch and
 //!    the count of sleepers is not zero.
 //!
@@ -32,8 +32,8 @@
 //!   is before the notifier's load, the load finds the announcement. If it is after the store of
 //!   the progress, the sleeper's poll finds the progress. While `FENCED` is set, the two fences do
 //!   the same (`announced`).
-//! - I2: a wake-up raises the epoch before it wakes the sleepers. So a sleeper whose announcement
-//!   the wake-up withdrew before the sleeper fell asleep does not fall asleep.
+//! - I2: a wake-up raises the epoch before it wakes the sleepers. So if a wake-up withdraws the
+//!   announcement of a sleeper that is not asleep yet, that sleeper does not fall asleep any more.
 //! - I3: every sleep has a limit. Three things cost at most a sleep of this length, and never an
 //!   event: a participant that dies after it raised the epoch and before it woke the sleepers; an
 //!   announcement that a dead sleeper left; and an epoch that wraps around during one sleep.
@@ -52,10 +52,10 @@ fn epoch(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. A sleep can end
-/// before `limit` without a notification. If a notification ended the sleep, returns the time of
-/// the first notification since the sleeper fell asleep, in nanoseconds of the system's monotonic
-/// clock.
+/// Sleeps until a notification, but for at most `limit`, unless `ready` returns `true`. A sleep can
+/// end before `limit` without a notification. If a notification ended the sleep, returns the time
+/// of the first notification since the sleeper fell asleep, in nanoseconds of the system's
+/// monotonic clock.
 pub(super) fn sleep(
     state: &QueueState,
     limit: Duration,
@@ -99,8 +99,8 @@ pub(super) fn current_epoch(state: &QueueState) -> u32 {
     epoch(state.word.load(Relaxed))
 }
 
-/// Sleeps while the epoch is `noted`, at most for `limit`, on behalf of sleepers that have
-/// announced themselves. A sleep can end early.
+/// Sleeps as long as the epoch equals `noted`, but for at most `limit`, on behalf of sleepers that
+/// have announced themselves. A sleep can end early.
 pub(super) fn sleep_at(state: &QueueState, noted: u32, limit: Duration) {
     system::futex_wait(&state.word, noted, limit);
 }

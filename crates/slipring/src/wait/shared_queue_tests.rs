@@ -20,7 +20,8 @@ fn on_the_heap() -> WaitQueue {
     WaitQueue::between_processes(MaybeMapped::new(Line::new(QueueState::new())))
 }
 
-/// Whether this process takes part in barriers of processes. Without them, no queue becomes quiet.
+/// Registers this process for barriers between processes. Returns whether the system has such
+/// barriers; without them, no queue becomes quiet.
 fn has_barriers() -> bool {
     let registered = register_for_barriers_of_processes();
     if !registered {
@@ -38,7 +39,7 @@ fn a_sleeper_whose_limit_passes_withdraws_its_announcement() {
     }
 }
 
-/// A wake-up takes back every announcement once, even announcements that no sleeper will withdraw.
+/// A wake-up withdraws every announcement once, even announcements that no sleeper will withdraw.
 #[test]
 fn a_wake_up_takes_all_announcements_once() {
     let queue = on_the_heap();
@@ -258,14 +259,15 @@ mod processes {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // The child opens the file by its parent's descriptor, and then stores 1.
+        // The child opens the file through its parent's descriptor, and then stores 1.
         let player = Player(child);
         wait_for("the child's start", || (mapped.words().quiet.load(Acquire) != 0).then_some(()));
         mapped.words().quiet.store(0, Release);
         (mapped, player)
     }
 
-    /// Sleeps until `progress` reaches `value`, by sleeps that are longer than the test waits.
+    /// Sleeps until `progress` reaches `value`. The limit of each sleep is longer than the test
+    /// waits, so a lost wake-up fails the test.
     fn sleep_until(state: &QueueState, progress: &AtomicU64, value: u64) {
         let began = Instant::now();
         while progress.load(Acquire) < value {
@@ -278,7 +280,7 @@ mod processes {
         if soaks() { 500_000 } else { 5_000 }
     }
 
-    /// Plays a child's role, or passes if this process is no child.
+    /// Plays a child's role. In a process that is not a child, the test passes at once.
     #[test]
     fn the_part_of_a_child() {
         let Ok(role) = std::env::var(ROLE) else { return };
@@ -292,12 +294,12 @@ mod processes {
             "answers" => answers(&mapped),
             "sleeps" => sleep_until(&words.there, &words.ping, 1),
             "dies-waking" => {
-                // A wake-up before the sleeper has issued its barrier would leave the queue
-                // unfenced.
+                // The wake-up must come after the sleeper's barrier. An earlier one would leave the
+                // queue unfenced.
                 let is_fenced = |word: u32| word >= SLEEPER && word & FENCED != 0;
                 wait_for("the sleeper", || is_fenced(words.there.load()).then_some(()));
                 words.ping.store(1, Release);
-                // This is a wake-up that ends after it has raised the epoch and before it wakes the
+                // This is the first half of a wake-up: it raises the epoch, and does not wake the
                 // futex.
                 let raise = |word| Some((word & !0xFFFF_FFFE) + EPOCH);
                 words.there.word.fetch_update(Relaxed, Relaxed, raise).unwrap();
@@ -318,7 +320,8 @@ mod processes {
         }
     }
 
-    /// Answers each number in `ping` by the same number in `pong`, each time from a quiet queue.
+    /// Answers each number in `ping` with the same number in `pong`. Before each answer, makes the
+    /// queue quiet.
     fn answers(mapped: &Arc<Mapped>) {
         let words = mapped.words();
         let [there, back] = [mapped.queue(|words| &words.there), mapped.queue(|words| &words.back)];
@@ -385,8 +388,8 @@ mod processes {
             while !ready() {
                 let announced = words.there.word.load(Relaxed);
                 shared_queue::sleep(&words.there, limit, &mut ready);
-                // If the limit of a sleep passed before the death, the death did not cost that
-                // sleep.
+                // Only a sleep during which the epoch was raised counts. If a sleep reached its
+                // limit before that, the death did not cause it.
                 sleeps += u64::from(words.there.word.load(Relaxed) >> 32 != announced >> 32);
             }
             assert!(sleeps <= 1, "{sleeps} sleeps after the death");

@@ -112,8 +112,8 @@ pub enum WaitAction {
     /// Sleep until a notification of progress, close or failure. If the strategy's
     /// [`WaitStrategy::parks`] returns `false`, the waiter sleeps for 50 µs instead.
     Park,
-    /// Sleep as with [`WaitAction::Park`], but at most for the given duration, by the most exact
-    /// timer of the system.
+    /// Sleep as with [`WaitAction::Park`], but for at most the given duration, which the system's
+    /// most exact timer measures.
     ParkFor(Duration),
 }
 
@@ -231,8 +231,8 @@ pub trait WaitLearner: fmt::Debug + Send + Sync {
     /// have ended ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
     ///
     /// The waiter calls `wait_ended` before it handles its event, so a computation here delays the
-    /// event. An implementation should only store values, with which the first call of
-    /// `next_action` in the next wait can compute.
+    /// event. An implementation should only store values here, and leave the computation to the
+    /// first call of `next_action` in the next wait.
     ///
     /// Example: [`WaitLearner`].
     fn wait_ended(&mut self, context: &WaitContext, progress: bool);

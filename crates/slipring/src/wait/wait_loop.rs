@@ -58,8 +58,8 @@ impl Drop for HandleLearner {
 
 /// A place where waiters sleep until progress notifies them.
 pub(crate) trait SleepPlace {
-    /// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. A sleep can
-    /// end before `limit` without a notification. Returns the time since the notification, if a
+    /// Sleeps until a notification, but for at most `limit`, unless `ready` returns `true`. A sleep
+    /// can end before `limit` without a notification. Returns the time since the notification, if a
     /// notification is known to have ended the sleep.
     fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration>;
 }
@@ -78,8 +78,8 @@ pub(crate) struct WaitOptions<'a> {
     /// The full ring in which the waiter waits for room, if the waiter's thread has nothing else to
     /// do.
     pub(crate) full_ring: Option<FullRing>,
-    /// Place where the waiter sleeps until progress notifies it; `None` if progress notifies no
-    /// sleeper.
+    /// The place where the waiter sleeps until a notification; `None` if progress notifies no
+    /// sleeper, so that the waiter must wake up by a timer.
     pub(crate) queue: Option<&'a dyn SleepPlace>,
     pub(crate) deadline: Option<Instant>,
     /// Longest duration of the wait, from the clock's first reading on.
@@ -92,7 +92,7 @@ pub(crate) struct WaitOptions<'a> {
 pub(crate) enum Unmet {
     /// The deadline of the call, or the timeout of the waiting strategy, passed.
     TimedOut,
-    /// The graph has ended, or the wait would not end.
+    /// The graph has ended, or the wait would never end.
     Ended(WaitError),
 }
 
@@ -102,11 +102,11 @@ impl From<WaitError> for Unmet {
     }
 }
 
-/// Whether a wait continues, and the time after which its loop asks again; `None` if the loop need
-/// not ask again.
+/// Whether a wait continues. If it does, the value is the time after which the loop asks again, or
+/// `None` if the loop need not ask again.
 pub(crate) type KeepWaiting = ControlFlow<Unmet, Option<Duration>>;
 
-/// The condition for which a wait waits, as the loop sees it.
+/// The condition that a waiter waits for, and what the loop asks about it.
 pub(crate) trait Condition {
     /// Polls. The call may run under a wait queue's lock, so an implementation runs no user code.
     fn is_ready(&mut self) -> bool;

@@ -1,9 +1,9 @@
 //! Models of the queue that processes share (shared_queue::I1 to I3).
 //!
-//! The sleeps of these models have no limit, unless a model gives them one, because without deaths
-//! no wake-up depends on a limit. If threads die, a sleep ends by its limit only while no other
-//! thread can take a step, and only as often as the model allows. So the models also count the
-//! sleeps until the limit that a death costs.
+//! As long as no thread dies, no wake-up depends on a limit, so the sleeps of these models have no
+//! limit unless a model gives them one. If threads die, a limit can end a sleep, but only while no
+//! other thread can take a step, and only as often as the model allows. So the models also count
+//! how many sleeps until the limit a death costs.
 
 use super::explore::{Model, Program};
 use super::machine::wait_for_others;
@@ -146,7 +146,8 @@ fn deaths(start: u64, publications: u8, notifier_dies: bool, deaths: u8, limits:
     Model { mortal, deaths, limits, ..data.model(threads) }.explore("")
 }
 
-/// Explores a notifier, a sleeper that polls once, and a sleeper, with epochs of one bit.
+/// Explores a notifier and two sleepers, of which the second polls only once, with epochs of one
+/// bit.
 fn one_bit(start: u64, limits: u8, twin: &'static str) -> Explored {
     let data = ModelData::between_processes(start, 1, 2);
     let threads = vec![
@@ -157,8 +158,8 @@ fn one_bit(start: u64, limits: u8, twin: &'static str) -> Explored {
     Model { not_kept: ALL_BUT_ONE_BIT, limits, ..data.model(threads) }.explore(twin)
 }
 
-/// Returns `start`, or in a usual run a fenced start: from a quiet start, the large models take
-/// half a minute each.
+/// Returns `start` in a soak. A usual run always begins with a fenced queue, because from a quiet
+/// start the large models take half a minute each.
 fn in_soak(start: u64) -> u64 {
     if soaks() { start } else { u64::from(FENCED) }
 }
@@ -184,7 +185,7 @@ fn no_sleeper_misses_one_of_two_notifiers_of_other_processes() {
     passes(9_000, |start| two_notifiers(start, publications(), false, ""));
 }
 
-/// The start is in the last epoch, so the epoch wraps around to zero.
+/// The queue starts in the last epoch, so the epoch wraps around to zero.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn neither_of_two_sleepers_of_two_processes_is_left_asleep() {
@@ -212,8 +213,8 @@ fn a_dead_sleeper_leaves_no_other_asleep() {
     passes(19_000, |start| deaths(in_soak(start), publications(), false, 1, 0));
 }
 
-/// Because of each death of a notifier, each sleeper sleeps until its limit at most once. Without
-/// limits, a sleeper would sleep for ever. The next test has two deaths.
+/// Shows that one death of a notifier makes each sleeper sleep until its limit at most once, and
+/// that a sleeper without a limit would sleep for ever. The next test has two deaths.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn a_death_between_the_epoch_and_the_wake_costs_one_limit() {
@@ -231,8 +232,8 @@ fn two_such_deaths_cost_two_limits() {
     passes(29_000, |start| deaths(in_soak(start), publications(), true, 2, 2));
 }
 
-/// An epoch of one bit soon wraps around during a sleep. Then the sleeper needs a limit, but the
-/// count of sleepers, and the epoch, stay correct.
+/// An epoch of one bit soon wraps around during a sleep. Then only the limit ends that sleep, but
+/// the count of sleepers and the epoch stay correct.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn an_epoch_that_comes_round_costs_one_limit() {

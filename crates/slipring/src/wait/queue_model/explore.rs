@@ -26,7 +26,7 @@ pub(crate) struct Model<'m> {
     pub(crate) deaths: u8,
     /// Number of each thread's sleeps that may end by their limit while no thread can take a step.
     pub(crate) limits: u8,
-    /// The bits of each word that the memory does not keep.
+    /// The bits that memory drops from each word that is written.
     pub(crate) not_kept: u64,
     /// Assertions on the state after the last call of every thread.
     pub(crate) end: Option<Box<dyn Fn() + 'm>>,
@@ -72,7 +72,7 @@ impl Model<'_> {
         Ok(known.len())
     }
 
-    /// Appends the states to which one step of a thread leads.
+    /// Appends to `next` every state that one step of a thread can produce.
     fn step(&self, state: &State, thread: usize, next: &mut Vec<State>) -> Result<(), String> {
         let Some(call) = state.threads[thread].call else { return Ok(()) };
         let mut choices = Vec::new();

@@ -1,8 +1,8 @@
 //! The simulated machine: its memory, its threads, and one step of a thread. It starts no real
-//! threads. A simulated thread makes its *calls* one after the other, and takes several steps for
-//! each call. In each step the machine runs the call's code again from the beginning: accesses of
-//! earlier steps return their recorded results, and at most one access that other threads can see
-//! is *new*. At the second new access, a panic ends the step.
+//! threads. A simulated thread makes its *calls* one after the other, and a call takes several
+//! steps. In each step, the machine runs the call's code again from the beginning. Accesses that
+//! earlier steps made return their recorded results. Then the code can make one *new* access that
+//! other threads can see, and when it tries to make a second one, a panic ends the step.
 //!
 //! Therefore, a state of the machine is plain data: instead of a suspended call, it contains the
 //! results of the call's accesses so far. The code between two accesses is the library's own.
@@ -139,13 +139,13 @@ pub(super) struct State {
     /// Addresses and values of the words that were written.
     words: Vec<(usize, u64)>,
     locks: Vec<Lock>,
-    /// A thread is shared with the earlier states until a step changes it, because copying the
-    /// threads was most of a state's cost.
+    /// The threads, copied on write: a state shares a thread with earlier states until a step
+    /// changes it. Copying all threads made up most of the cost of a state.
     pub(super) threads: Vec<Rc<Thread>>,
     /// Number of threads that have died.
     pub(super) deaths: u8,
-    /// The bits of a word that the memory does not keep. A memory that keeps one bit of each epoch
-    /// shows the effect of an epoch that wraps around.
+    /// The bits that memory drops from each word that is written. If memory keeps only one bit of
+    /// an epoch, the epoch soon wraps around, and the model shows the effect.
     not_kept: u64,
 }
 
@@ -230,7 +230,7 @@ impl State {
 
 /// A hash of 64 bits. The upper half of the product of each word and a constant is folded into the
 /// lower half. The standard library's hash took a third of the exploration's time, because it
-/// resists attackers, which a model does not have.
+/// protects against attackers, which a model does not need.
 #[derive(Default)]
 pub(super) struct Digest(u64);
 
@@ -309,7 +309,7 @@ impl Step {
 pub(super) struct Stop;
 
 thread_local! {
-    /// The current step of the exploration. A model's final assertions run in a step of their own.
+    /// The current step of the exploration. A model's final assertions run in a separate step.
     static STEP: RefCell<Option<Step>> = const { RefCell::new(None) };
     /// Name of the chosen twin; empty if no twin is chosen.
     static TWIN: Cell<&'static str> = const { Cell::new("") };

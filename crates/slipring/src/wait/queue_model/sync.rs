@@ -84,7 +84,7 @@ impl AtomicU64 {
         self.update(|old| Some(old | value))
     }
 
-    /// Changes the word by a load and a compare-and-exchange, which are steps of their own.
+    /// Changes the word by a load and a compare-and-exchange. Each of the two is a separate step.
     pub(crate) fn fetch_update(
         &self,
         _: Ordering,

@@ -41,7 +41,7 @@ pub(crate) fn membarrier() -> bool {
 
 /// Executes a full barrier in all other threads, one after the other: the simulated processes share
 /// one machine. The caller's own buffer is empty, because the caller has just announced itself by a
-/// read-modify-write operation. Each thread's barrier is a step of its own. If the simulated system
+/// read-modify-write operation. Each thread's barrier is a separate step. If the simulated system
 /// can refuse barriers, the exploration tries a refusal, too.
 ///
 /// A real barrier reaches the threads in any order. The fixed order hides no outcome, because the
@@ -62,10 +62,10 @@ pub(crate) fn monotonic_nanos() -> u64 {
     1
 }
 
-/// Sleeps at a word while its high half is `epoch`. The comparison and the beginning of the sleep
-/// are one step, as the kernel's lock of a futex makes them. A sleep of less than
-/// [`LONGEST_SHARED_SLEEP`] can end by its limit at any time. A longer sleep can do so only if the
-/// model allows it.
+/// Sleeps at a word while its high half is `epoch`. Comparing the epoch and falling asleep are one
+/// step, as in the kernel, where both happen under the futex's lock. If the limit is shorter than
+/// [`LONGEST_SHARED_SLEEP`], it can end the sleep at any time. A longer limit can end the sleep
+/// only if the model allows it.
 pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
     let limited = limit < LONGEST_SHARED_SLEEP;
     access(true, |step| {

@@ -34,7 +34,7 @@ impl ModelData {
 
     /// Returns the [`Program`] of a task: it polls once with each waker, and then waits until its
     /// second waker is woken. Once it sees all publications, the ring ends. In a usual run, the
-    /// task has only its second waker.
+    /// task polls only with its second waker.
     fn polls_a_shared_queue(&self) -> Program<'_> {
         let first = u8::from(!soaks());
         Box::new(move |call| {
