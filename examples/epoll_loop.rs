@@ -101,7 +101,8 @@ mod linux {
             match taken {
                 Ok(0) => self.poll = self.ready.arm(&mut self.events),
                 Ok(_) => {}
-                // A drained ring stays readable, so arming it would return `true` forever.
+                // A closed and drained ring always counts as ready, so arming it would return
+                // `true` for ever.
                 Err(WaitError::Closed) => (self.poll, self.open) = (false, false),
                 Err(other) => bail!("{}: {other}", self.name),
             }

@@ -1,10 +1,11 @@
-//! The library refuses a build that needs more memory than the system has left, before the build
-//! allocates. A build that is not refused allocates as much memory as its stated need.
+//! The library refuses a build that needs more memory than the system has left, and does so before
+//! the build allocates. Any other build allocates about as much memory as the refusal would have
+//! stated.
 //!
 //! The test runs in a child process with its own mounts, and mounts a file of its own over
-//! `/proc/meminfo`, so that the system seems to have little memory. So no test takes much memory,
-//! even if the refusal is broken. This file has a single test, because another test in the process
-//! would allocate meanwhile.
+//! `/proc/meminfo`, so that the system seems to have little memory. So the test needs little memory
+//! itself, even if the library fails to refuse. This file has a single test, because another test
+//! in the process would allocate meanwhile.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;

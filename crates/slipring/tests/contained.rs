@@ -234,7 +234,7 @@ fn a_factory_whose_drop_panics_fails_the_graph() {
     });
 }
 
-/// A strategy, and a learner, whose drops panic.
+/// A strategy whose drop panics. It also serves as a learner whose drop panics.
 #[derive(Debug)]
 struct Brittle(#[expect(dead_code)] Own, bool);
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Cases where several features meet. Each of these cases once was a defect.
+//! Cases in which several features meet. Each of them was a defect once.
 
 mod common;
 
@@ -22,7 +22,8 @@ fn with_a_tombstone(tx: &mut SharedProducer<u64>) {
     tx.publish(|v| *v = 105).unwrap();
 }
 
-/// Holds the first event, polls past the tombstone, and releases up to its middle.
+/// Holds the first event, takes a batch behind the tombstone, and then releases everything up to
+/// the middle of the tombstone.
 macro_rules! release_into_the_tombstone {
     ($handle:expr) => {
         $handle.try_batch(1).unwrap().hold();
@@ -31,7 +32,7 @@ macro_rules! release_into_the_tombstone {
     };
 }
 
-/// Collects position and length of up to three batches.
+/// Returns the position and the length of each of up to three batches.
 macro_rules! lent {
     ($handle:expr) => {{
         let mut lent = Vec::new();
@@ -110,7 +111,7 @@ fn a_reader_that_joins_in_the_middle_of_a_tombstone_holds_the_event_behind_it() 
         assert_eq!(lent!(behind), [(0, 1)]);
         assert_eq!(batch[0], 105);
     }
-    // The next reader joins where the producers may still fill a whole lap.
+    // A reader that joins at position 3 lets the producers fill exactly one lap from there.
     let graph = Graph::new(8, || 0u64).shared();
     let tap = graph.tap("tap", 2);
     let behind = graph.pool_writer("behind", 1).after(&tap);
@@ -153,8 +154,8 @@ fn a_refused_joiner_does_not_lower_a_producers_limit() {
     }
 }
 
-/// A strategy that counts its calls in the stage `skips`, and panics in the first of these calls,
-/// up to the given number.
+/// A strategy that counts its calls in the stage `skips`, and panics in the first few of them. The
+/// second field is the number of calls that panic.
 #[derive(Debug)]
 struct Panics(AtomicUsize, usize);
 
@@ -361,7 +362,8 @@ fn a_monitor_of_another_layout_is_a_build_error() {
     assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Declaration { .. })), "{error}");
 }
 
-/// A call that released everything at its end would leave the producer nothing to fill meanwhile.
+/// If a call released everything only at its end, the producer would have no slot to fill
+/// meanwhile.
 #[test]
 fn a_poll_of_the_whole_ring_releases_each_quarter() {
     let _watched = crate::common::watched();
@@ -370,8 +372,8 @@ fn a_poll_of_the_whole_ring_releases_each_quarter() {
     let mut free = Vec::new();
     let all = rx.poll(usize::MAX, |&i, _| free.push((i, tx.remaining()))).unwrap();
     assert_eq!(all, 64);
-    // Short runs are lent 32 events at a time, so the poll first releases slots at half of the ring
-    // at the latest.
+    // Short runs are lent 32 events at a time, so the poll releases its first slots by the middle
+    // of the ring at the latest.
     assert!(free.iter().all(|&(i, free)| free as u64 <= i), "{free:?}");
     assert!(free[40].1 >= 16 && free[63].1 >= 32, "{free:?}");
     assert_eq!(tx.remaining(), 64);

@@ -60,7 +60,7 @@ fn counts_are_flushed_at_waits_and_after_many_batches() {
     let now = ring.report();
     assert_eq!((now.stage("end").unwrap().events, now.stage("end").unwrap().batches), (2048, 2048));
     assert_eq!(now.published_seq(), Some(2049), "includes claims");
-    // A short wait may end before it sleeps: under load, or in Miri.
+    // A short wait may end before it sleeps, for example under load or in Miri.
     let slept = (0..20).any(|round: u32| {
         let short = Duration::from_millis(5 << round.min(8));
         assert!(end.batch_by(1, Instant::now() + short).is_err());
@@ -148,7 +148,7 @@ fn a_pool_behind_many_producers_samples_latencies() {
         .read_pool("pool", 2, |_| |_, _| ())
         .run_shared(|p| {
             let mut other = p.clone();
-            // There are enough events that workers lose races for the last available one.
+            // With so many events, workers sometimes lose the race for the last available one.
             for i in 0..if cfg!(miri) { 100 } else { 5_000 } {
                 p.publish(|slot| *slot = i)?;
                 other.publish(|slot| *slot = i)?;
@@ -197,7 +197,7 @@ fn stages_that_share_threads_count_their_turns() {
     assert!(text.contains("`sleeps` ran 0.0") && text.contains(" turns on "), "{text}");
 }
 
-/// One stage has a thread of its own, and the stages that share threads wait for it, as does the
+/// One stage has its own thread. The stages that share threads wait for it, and so does the
 /// producer. The report names the stage that they waited for.
 #[test]
 fn a_report_says_who_waited_for_whom_on_shared_threads() {

@@ -31,11 +31,11 @@ fn counts(monitor: &Monitor<u64>, party: &str) -> (u64, u64, u64, u64) {
     (party.events, party.batches, party.tombstones, party.waits)
 }
 
-/// Number of calls of each publishing path, and of publications before each reading path.
+/// Number of calls for each way to publish, and of publications before each way to read.
 const CALLS: u64 = 300;
 
-/// Publishes by each path, into a ring that is never full. `$many` says whether dropped claims
-/// leave tombstones.
+/// Publishes in every way that a producer offers (a *path*), into a ring that is never full.
+/// `$many` says whether dropped claims leave tombstones.
 macro_rules! publishes {
     ($graph:expr, $many:literal) => {{
         type Path<P> = (&'static str, fn(P) -> P, u64);
@@ -55,7 +55,7 @@ macro_rules! publishes {
                 }
             };
         }
-        // Each path states the number of events that one call publishes.
+        // The third part of an entry is the number of events that one call publishes.
         let paths = paths(
             &tx,
             vec![
@@ -153,7 +153,8 @@ fn events_behind_a_cursor_are_counted_at_once() {
     }
 }
 
-/// Neither the handles of a tap nor given-up claims are counted as events of the producers.
+/// The producers' count of events includes neither given-up claims nor what the members of a tap
+/// have handled.
 #[test]
 fn several_producers_are_counted_by_what_stages_have_handled() {
     let _watched = crate::common::watched();
@@ -190,7 +191,8 @@ fn several_producers_are_counted_by_what_stages_have_handled() {
     assert_eq!((all("shards").0, all("tap").0), (200, 400));
 }
 
-/// Reads by each path until no event is found. Each path states its effect on the counts.
+/// Reads in every way that a consumer offers (a *path*) until no event is left, and checks the
+/// effect of each way on the counts.
 macro_rules! reads {
     ($monitor:ident, $tx:ident, $rx:ident, $party:literal) => {{
         let (mut events, mut batches, mut waits) = (0, 0, 0);
@@ -315,8 +317,8 @@ fn an_idle_handle_is_counted_whatever_it_reads_by() {
         .unwrap());
 }
 
-/// A waiting thread flushes its counts at the clock's first reading, and so does a strategy that
-/// never sleeps.
+/// A waiting thread flushes its counts when it first reads the clock, even if its strategy never
+/// sleeps.
 #[test]
 fn a_thread_that_waits_is_counted() {
     let _watched = crate::common::watched();

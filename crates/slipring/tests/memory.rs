@@ -54,7 +54,7 @@ fn a_need_beyond_a_machine_word_is_a_build_error() {
         let keys = ["a", "b"].map(|name| sampled.shard_reader(name, 2, |event| event[0]));
         match problem("graph", sampled.build()) {
             BuildError::MemoryShortage(shortage) => assert_eq!(shortage.needed, u64::MAX),
-            // This error comes on a system that does not state its available memory.
+            // On a system that does not state its available memory, the error is this one.
             other => assert!(matches!(other, BuildError::Memory { .. }), "{other}"),
         }
         drop(keys);

@@ -78,9 +78,10 @@ fn phrases(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Compiles all programs. Returns each program's errors, by its name after `fail_` or `pass_`.
+/// Compiles all programs. Returns the errors of each program that has some. The key is the
+/// program's name, prefixed with `fail_` or `pass_`.
 ///
-/// Returns `None` under a sanitizer, where compiling takes minutes and the verdict is the same.
+/// Returns `None` under a sanitizer, where compiling takes minutes and the result is the same.
 fn compiled() -> Option<&'static BTreeMap<String, String>> {
     if env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer")) {
         println!("not run under a sanitizer");

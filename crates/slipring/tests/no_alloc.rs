@@ -101,8 +101,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Number of counted promises.
 const PROMISES: u64 = 1000;
 
-/// Asks for answers, one request at a time. At every eighth request the asking thread sleeps, as a
-/// rule.
+/// Asks for answers, one request at a time. Every eighth answer is delayed, so that the asking
+/// thread usually sleeps.
 fn promises() {
     let (mut asks, mut requests) = {
         let graph = Graph::new(1, || (0u64, None::<slipring::Promise<u64>>)).wait(Wait::Blocking);
@@ -132,12 +132,12 @@ fn chain(wait: Wait) {
     let begun = AtomicU64::new(0);
     let (mut left, mut right, mut sum) = (0u64, AtomicU64::new(0), 0u64);
     let (shared, started) = (&right, &begun);
-    // The observer starts before the count does. It must not allocate when it is overtaken, waits,
-    // or is up to date.
+    // The observer starts before the counting does. It must not allocate, whether it is overtaken,
+    // waits, or is up to date.
     let mirror = Mirror::new(64).unwrap();
     let observer = mirror.handle().observe();
     let observing = thread::spawn(move || {
-        // The iterator ends when the mirror's stage ends, and that is not the last stage.
+        // The iterator ends when the mirror's stage ends, which is not the last stage of the chain.
         observer.map(|seen| seen.missed + 1).sum::<u64>()
     });
     slipring::ring(CAPACITY as usize, || 0u64)

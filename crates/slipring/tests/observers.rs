@@ -1,5 +1,5 @@
-//! Monitors, taps and pools of a chain that is started repeatedly: they own no event of a run, and
-//! no run depends on them.
+//! A chain is started repeatedly with the same monitors, taps and pools. They own no event of a
+//! run, and no run depends on them.
 
 mod common;
 

@@ -192,7 +192,7 @@ fn an_observer_starts_at_the_next_or_the_oldest_value() {
     mirror.put(10, &10);
     let (now, oldest) = (drain(&mut now), drain(&mut oldest));
     assert_eq!((seqs(&now), now[0].missed), (vec![10], 0));
-    // One value was overwritten before the first poll. The observer skips another one, to leave a
+    // One value was overwritten before the first poll. The observer skips another value, to leave a
     // slot to the writer.
     assert_eq!((seqs(&oldest), oldest[0].missed), (vec![8, 9, 10], 2));
     let mut clone = before.clone();

@@ -1,4 +1,4 @@
-//! Placements: which threads the library binds, when, and what becomes of their failures.
+//! Placements: which threads the library binds and when, and what it does if a placement fails.
 
 mod common;
 
@@ -13,7 +13,7 @@ use slipring::{
 
 use common::{PURPOSE, ends, quiet};
 
-/// The name by which the fake binds a thread to the ring's memory.
+/// Name of the place that stands for the ring's memory.
 const MEMORY: &str = "(memory)";
 
 thread_local! {
@@ -66,7 +66,7 @@ impl Fake {
         self.0.bound.lock().unwrap().get(place).cloned().unwrap_or_default()
     }
 
-    /// Checks that each bound thread was released by itself.
+    /// Asserts that every binding was undone. Each thread undoes its own.
     fn all_undone(&self) {
         assert_eq!(*self.0.bound.lock().unwrap(), *self.0.undone.lock().unwrap());
     }
@@ -263,8 +263,8 @@ fn a_spawned_graph_gives_the_producers_place_to_the_thread_that_stands_in_for_th
     }
 }
 
-/// The build checks the graph before it asks for places, because a wrong number of workers would
-/// need as many names.
+/// The build checks the graph before it asks for places. Otherwise a wrong, huge number of workers
+/// would require as many thread names.
 #[test]
 fn mistakes_of_the_graph_come_before_those_of_its_placement() {
     let _watched = crate::common::watched();

@@ -18,9 +18,9 @@ fn inline<'env>(chain: slipring::Chain<'env, u64>, count: u64) -> Result<Done<()
     })
 }
 
-/// Runs a stage that fails at each event of `fails` the given number of times, in batches of at
-/// most `batch` events. Returns the events that the stage saw, the events that the stage behind it
-/// saw, and the outcome.
+/// Runs a stage in batches of at most `batch` events. `fails` says at which events the stage fails,
+/// and how often. Returns the events that the stage saw, the events that the stage behind it saw,
+/// and the outcome.
 fn run_with_retries(
     fails: &[(u64, u32)],
     batch: usize,
@@ -58,7 +58,7 @@ fn a_retry_starts_again_at_the_last_release() {
         (vec![(4, 1)], vec![0, 1, 2, 3, 4, 4, 5, 6, 7]),
         (vec![(6, 1)], vec![0, 1, 2, 3, 4, 5, 6, 4, 5, 6, 7]),
         (vec![(7, 1)], vec![0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7]),
-        // The next cases repeat at one event, and at several events of a batch.
+        // The next cases fail several times, at one event or at several events of a batch.
         (vec![(5, 3)], vec![0, 1, 2, 3, 4, 5, 4, 5, 4, 5, 4, 5, 6, 7]),
         (vec![(4, 1), (5, 1), (7, 1)], vec![0, 1, 2, 3, 4, 4, 5, 4, 5, 6, 7, 4, 5, 6, 7]),
         (vec![(0, 2)], vec![0, 0, 0, 1, 2, 3, 4, 5, 6, 7]),

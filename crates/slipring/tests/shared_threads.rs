@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use slipring::{At, BatchError, ClaimError, Fault, Graph, OnFault, Pool, ReadHandler, Wait, ring};
 
-/// Strategies that suit more threads than cores.
+/// Every strategy that suits a graph with more threads than cores: all but busy spin.
 fn waits() -> impl Iterator<Item = Wait> {
     Wait::all().into_iter().skip(1)
 }
@@ -25,12 +25,13 @@ fn zero_threads_are_an_error_that_says_what_to_do() {
     let error = chain.feed(0..1, |slot, i| *slot = i).unwrap_err();
     assert!(error.is_build(), "{error}");
     assert!(error.to_string().contains("state at least 1, or `Threads::Auto`"), "{error}");
-    // One thread runs all stages, whatever number the chain states.
+    // `run_inline` runs all stages on one thread, whatever number the chain states.
     let chain = ring(8, || 0u64).threads(0).read("r", |_, _| ());
     chain.run_inline(|p| Ok(p.publish(|_| ()).map(drop)?)).unwrap();
 }
 
-/// The library starts only as many threads as the stages can use, including the calling thread.
+/// The library starts no more threads than the stages can use. The calling thread counts as one of
+/// them.
 #[test]
 fn no_more_threads_are_started_than_stages_can_use() {
     let _watched = common::watched();
@@ -118,8 +119,8 @@ fn any_thread_runs_any_stage_one_at_a_time() {
     }
 }
 
-/// A producer that waits for room runs stages. Without that, this run would wait for ever: the only
-/// other thread is busy until the producer's thread has run a stage.
+/// A producer that waits for room runs stages meanwhile. Otherwise this run would never end,
+/// because the only other thread is busy until the producer's thread has run a stage.
 #[test]
 fn a_producer_that_waits_for_room_runs_stages() {
     let _watched = common::watched();
@@ -155,7 +156,7 @@ fn a_producer_that_waits_for_room_runs_stages() {
     }
 }
 
-/// A handler that blocks keeps one thread; the other stages run on the other threads.
+/// A handler that blocks occupies one thread, and the other stages run on the other threads.
 #[test]
 fn a_stage_that_blocks_does_not_hold_up_the_others() {
     let _watched = common::watched();
@@ -195,7 +196,7 @@ fn workers_of_a_pool_meet_on_two_threads() {
             meet.wait();
         }
     });
-    // A worker's first chunk has one event.
+    // A worker's first chunk has one event, so each worker gets one of the two.
     chain.feed(0..2, |slot, i| *slot = i).unwrap();
     // The two keys belong to different shards, and each pair of events has one of each key. Each
     // shard's handler waits for the other shard's, so the producer's thread must not run a stage.
@@ -240,8 +241,8 @@ fn shard_keys() -> [u64; 2] {
     [0, 1].map(|shard| owners.iter().find(|owner| owner.0 == shard).unwrap().1)
 }
 
-/// A handler publishes into its own ring. If the ring is full, its thread runs the stages behind,
-/// or gets the error that it waits for itself.
+/// A handler publishes into its own ring. If the ring is full, the handler's thread runs the stages
+/// behind it, or gets the error that it waits for itself.
 #[test]
 fn a_handler_that_waits_for_room_runs_other_stages() {
     let _watched = common::watched();
@@ -267,8 +268,8 @@ fn a_handler_that_waits_for_room_runs_other_stages() {
             }
             drop(tx);
             own.lock().unwrap().take();
-            // The chain ends well, or the stage gets the error that only its own thread could make
-            // the room.
+            // Either the chain ends without an error, or the stage gets the error that only its own
+            // thread could make room.
             if let Err(error) = pipeline.join() {
                 assert_eq!(error.stage(), Some("echo"), "{error}");
             }
@@ -281,8 +282,8 @@ fn failures_follow_their_policies() {
     let _watched = common::watched();
     common::quiet();
     for threads in [1, 2, 3] {
-        // A retry repeats as many events as the stage holds, so the handler counts the events that
-        // fail.
+        // A retry repeats all events that the stage holds, and their number varies. So the handler
+        // remembers which event failed last, and lets each event fail only once.
         let (mut seen, mut failed) = (Vec::new(), None);
         let done = ring(16, || 0u64)
             .threads(threads)
@@ -334,8 +335,8 @@ impl ReadHandler<u64> for Flushes<'_> {
     }
 }
 
-/// `idle` is called after the last event, whichever thread has handled that event, even the
-/// producer's.
+/// `idle` is called after the last event, whichever thread has handled that event. It may even be
+/// the producer's thread.
 #[test]
 fn idle_is_called_behind_the_last_event() {
     let _watched = common::watched();
@@ -398,7 +399,7 @@ fn an_idle_handler_that_waits_for_itself_is_told() {
     }
 }
 
-/// A stage releases an event that it skips, even if no further event is available.
+/// A stage releases an event that it skips at once, even if no further event is available.
 #[test]
 fn a_skipped_event_is_released_at_once() {
     let _watched = common::watched();
@@ -417,7 +418,8 @@ fn a_skipped_event_is_released_at_once() {
     }
 }
 
-/// A worker of another thread that joined a shared pool is woken by the stage before the pool.
+/// A pool shares threads with other stages, and a worker on another thread joins it. The stage
+/// before the pool wakes that worker.
 #[test]
 fn a_worker_that_joined_a_shared_pool_is_woken() {
     let _watched = common::watched();
@@ -447,9 +449,9 @@ fn a_worker_that_joined_a_shared_pool_is_woken() {
     }
 }
 
-/// When turns take long, a thread sometimes chooses its next stage by fairness instead of staying
-/// with the ready one. That choice must not hide the ready stage. Here the chain's only thread
-/// waits in a handler for room, and only the other stage can make it.
+/// When turns take long, a thread sometimes chooses its next stage by fairness. It must still find
+/// the only stage that is ready. Here, the chain's only thread waits in a handler for room, and
+/// only the other stage can make room.
 #[test]
 fn a_fair_choice_finds_the_only_stage_that_is_ready() {
     let _watched = common::watched();
@@ -493,8 +495,8 @@ fn with_deadline<T>(wait: impl FnOnce(Instant) -> T) -> T {
     waited
 }
 
-/// Two stages take far longer for an event than the deadlines of the calling thread's waits. The
-/// other thread runs one of these stages, and the calling thread runs neither.
+/// Two stages take far longer for an event than the calling thread's deadlines allow. While it
+/// waits, the calling thread runs neither of them. The other thread runs them.
 #[test]
 fn a_call_with_a_deadline_runs_no_stage_that_takes_longer() {
     let _watched = common::watched();
@@ -535,8 +537,8 @@ fn a_call_with_a_deadline_runs_no_stage_that_takes_longer() {
     assert_eq!(overshot.into_inner(), 0, "turns on a thread whose deadline was near");
 }
 
-/// A handler may be on the only thread that is free to run stages. So it runs slow ones, too, and
-/// its repeated calls succeed at last.
+/// A handler that waits may occupy the only thread that is free to run stages. So its thread runs
+/// slow stages, too, and the handler's repeated calls succeed in the end.
 #[test]
 fn a_handlers_call_with_a_deadline_runs_slow_stages() {
     let _watched = common::watched();

@@ -346,10 +346,12 @@ fn beside_another_task(results: &Cell<u32>, first: impl Future<Output = ()>) -> 
     seen
 }
 
-/// Number of results that are ready at once: more than one row may have, and fewer than [`SLOTS`].
+/// Number of results that are ready at once. It is larger than the longest [`ROW`], and smaller
+/// than [`SLOTS`].
 const READY: u32 = 2000;
 const SLOTS: usize = 2048;
-/// Range of the number of results in a row. A row of slow results ends early.
+/// Allowed length of a row. A *row* is the results that a task takes before it lets another task
+/// run. A row of slow results is shorter.
 const ROW: std::ops::RangeInclusive<u32> = 15..=511;
 
 fn ends_its_rows(seen: &[u32]) {
@@ -464,7 +466,7 @@ fn a_stream_that_always_has_items_lets_another_task_run() {
     assert!(freed.iter().all(|(free, expected)| free == expected), "{freed:?}");
 }
 
-/// After 8 results of a row, 100 µs more end the row.
+/// Once a row has 8 results, it ends as soon as another 100 µs have passed.
 #[test]
 fn slow_results_end_their_row_early() {
     let _watched = crate::common::watched();

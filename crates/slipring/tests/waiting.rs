@@ -29,7 +29,7 @@ fn assert_timed_out(error: &Error, stage: &str) {
 
 // Deadlines.
 
-/// A member of a tap that holds the whole ring keeps a chain on one thread from moving.
+/// A member of a tap holds the whole ring, so a chain on one thread cannot make progress.
 #[test]
 fn the_deadline_ends_publishing_on_one_thread() {
     let _watched = crate::common::watched();
@@ -235,7 +235,7 @@ fn the_deadline_ends_a_stage_whose_idle_always_fails() {
     }
 }
 
-/// A stage skips the last event of a full ring after the deadline, and the producer needs no wait.
+/// After the deadline, a stage skips the last event of a full ring, so the producer need not wait.
 #[test]
 fn a_graph_past_its_deadline_continues_while_no_thread_waits() {
     let _watched = crate::common::watched();
@@ -376,7 +376,8 @@ fn a_consumer_that_waits_in_a_handler_of_an_earlier_stage_gets_an_error() {
     }
 }
 
-/// A handler of the stage before a tap waits as a member of that tap, on threads and inline.
+/// A handler of the stage before a tap is also a member of that tap, and waits as the member. The
+/// test runs on threads and inline.
 #[test]
 fn a_member_that_waits_in_a_handler_before_its_tap_gets_an_error() {
     let _watched = crate::common::watched();
@@ -448,7 +449,7 @@ impl ReadHandler<u64> for Follower<'_> {
     }
 }
 
-/// A stage holds no event while it is idle, so the stages behind it may reach the end then.
+/// A stage holds no event while it is idle, so the stages behind it can reach the end meanwhile.
 #[test]
 fn an_idle_handler_may_wait_for_the_end() {
     let _watched = crate::common::watched();
@@ -483,8 +484,8 @@ fn an_idle_handler_may_wait_for_the_end() {
     });
 }
 
-/// A handler may wait for a consumer that other threads advance: the library does not take this
-/// wait for a wait for itself.
+/// A handler may wait for a consumer that other threads advance. The library does not mistake this
+/// for a wait for itself.
 #[test]
 fn a_handler_may_wait_for_consumers_of_other_threads() {
     let _watched = crate::common::watched();

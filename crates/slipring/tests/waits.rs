@@ -63,10 +63,10 @@ fn wake_cost() -> Duration {
     costs[costs.len() / 2]
 }
 
-/// Passes events through a ring of one or two slots for `time`, and returns their number. Both
-/// sides wait for each other after gaps of about the time of a wake-up, so that each begins to
-/// wait, or to sleep, just when the other makes progress. No further event comes before the other
-/// side has seen the last one, so a lost wake-up is noticed.
+/// Passes events through a ring of one or two slots for `time`, and returns their number. Each side
+/// pauses for about the time of a wake-up between two steps, so that it often makes progress just
+/// when the other side begins to wait or to sleep. In a ring of one slot, no further event comes
+/// before the other side has seen the last one, so a lost wake-up is noticed.
 fn ping_pong(
     producers: &Wait,
     readers: &Wait,
@@ -93,8 +93,8 @@ fn ping_pong(
             let (mut seen, mut random) = (0, fastrand::Rng::with_seed(1));
             loop {
                 let began = Instant::now();
-                // This deadline is longer than the other side's, so that its timeout does not wake
-                // the other side.
+                // The reader's deadline is longer than the producer's. Otherwise the reader could
+                // wake up by its own timeout and hide a lost wake-up.
                 match rx.batch_by(1, began + 2 * BOUND) {
                     Ok(batch) => {
                         assert!(

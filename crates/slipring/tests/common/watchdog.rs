@@ -19,8 +19,8 @@ fn limit() -> Duration {
 
 /// State shared by a test and its watchdog.
 struct TestState {
-    /// Barrier between the watchdog's start and the test's, so that a test that counts allocations
-    /// does not count the watchdog's.
+    /// Holds the test back until the watchdog has started, so that a test that counts allocations
+    /// does not count those of the watchdog.
     started: Barrier,
     /// Whether the test has ended.
     over: Mutex<bool>,
@@ -33,8 +33,8 @@ pub struct Watched {
     watchdog: Option<JoinHandle<()>>,
 }
 
-/// Starts a watchdog for the calling test, until the result is dropped. The first line of each test
-/// is `let _watched = crate::common::watched();`.
+/// Starts a watchdog for the calling test. Dropping the result ends the watchdog. The first line of
+/// each test is `let _watched = crate::common::watched();`.
 #[track_caller]
 #[must_use = "the watchdog ends when this is dropped"]
 pub fn watched() -> Watched {

@@ -107,7 +107,8 @@ fn close_all_refuses_the_others_and_loses_nothing() {
                     thread::yield_now();
                 }
                 closer.close_all();
-                // A claim from before the close is published and delivered.
+                // A claim that was made before the close can still be published, and its event is
+                // delivered.
                 slot.publish();
                 let mut sum = 0;
                 let seen = rx.for_each(|v, _| sum += *v).unwrap();

@@ -52,8 +52,8 @@ fn a_graphs_deadline_fails_the_waiting_stage() {
     for wait in Wait::all() {
         ends(&format!("graph deadline, {wait}"), move || {
             // The producer is stuck in user code, so a stage waits until the deadline. On a busy
-            // machine the deadline may pass before the producer gets there: then the producer's own
-            // call ends by the deadline, and the run says nothing about stages.
+            // machine, the deadline may pass before the producer gets there. Then the deadline ends
+            // the producer's own call, and the test repeats the run.
             let error = loop {
                 let (release, is_stuck) =
                     (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));

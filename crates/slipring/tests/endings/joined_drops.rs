@@ -8,7 +8,8 @@ use slipring::{At, Fault, Graph, JoinError, ReadHandler, Report};
 
 use crate::common::{LIMIT, Oops, PURPOSE, ends};
 
-/// State of the handler `Slow`: the number of its events, and whether the stage has stopped.
+/// Progress of the handler `Slow`: the number of events that it has handled, and whether it was
+/// stopped.
 #[derive(Default)]
 struct Seen {
     events: AtomicU64,
@@ -58,7 +59,8 @@ fn a_drop_that_joins_waits_for_the_stages_of_a_closed_ring() {
     }
 }
 
-/// While a producer is open, the drop waits for its events, whatever publishes them.
+/// While a producer is still open, the drop waits until the events published so far are handled.
+/// This holds for every kind of ring.
 #[test]
 fn a_drop_that_joins_an_open_ring_waits_for_what_is_published() {
     let _watched = crate::common::watched();
@@ -179,8 +181,8 @@ fn a_drop_on_a_thread_of_the_pipelines_own_waits_for_nothing() {
     }
 }
 
-/// The drop waits for the stages that the library runs. The program reads the others when it likes,
-/// or not at all.
+/// The drop waits only for the stages that the library runs. The program reads the other stages
+/// when it likes, or not at all.
 #[test]
 fn a_drop_that_joins_does_not_wait_for_readers_of_the_programs_own() {
     let _watched = crate::common::watched();

@@ -39,7 +39,7 @@ fn shared<'env, L: Layout>(chain: Chain<'env, u64, L>) -> Chain<'env, u64, L> {
     }
 }
 
-/// Runs a shape with threads of its own, and on shared threads.
+/// Runs a shape twice: with one thread per stage, and on shared threads.
 fn on_any_threads(shape: fn()) {
     let counts = [1, 2, 3].map(|count| Some(Threads::from(count)));
     for threads in [None, Some(Threads::Auto)].into_iter().chain(counts) {

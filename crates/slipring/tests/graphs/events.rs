@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use slipring::{BuildError, Contiguous, ErrorKind, Events, Graph, Interleaved, Layout, Ring, ring};
 
-/// A layout, and the check of its batches' slices, if it has slices.
+/// A layout. If its batches have slices, `check` checks these.
 trait TestLayout: Layout {
     fn of<E: 'static>(graph: Graph<E>) -> Graph<E, Self>;
     fn check<E>(_: &Events<'_, E, Self>) {}
@@ -216,7 +216,7 @@ fn events_may_borrow_locals() {
     assert!(lines.into_iter().eq(text.lines()));
 }
 
-/// Number of drops of each event that was made.
+/// How often each event was dropped. The vector has one count per event that was made.
 #[derive(Clone, Default)]
 struct Census(Arc<std::sync::Mutex<Vec<u32>>>);
 
@@ -261,8 +261,9 @@ fn counted_ring<L: TestLayout>(
 }
 
 fn drops<L: TestLayout>() {
-    // The ring is dropped: unused; used; with events replaced by the producer and by a stage;
-    // closed with unseen events; halted; after its stage.
+    // `end` selects the state in which the ring is dropped: 0: unused; 1: used; 2: the producer and
+    // a stage have replaced events; 3: closed with unseen events; 4: halted; 5: its stage was
+    // dropped before.
     for end in 0..6 {
         let census = Census::default();
         let (ring, mut tx, mut writer) = counted_ring::<L>(&census, 4);

@@ -62,7 +62,8 @@ pub trait Keyed {
 }
 
 impl Keyed for Ev {
-    /// Computes the key from the trail, so a key that is computed too early or too late differs.
+    /// Computes the key from the trail. So if the library computes the key too early or too late,
+    /// the result differs.
     fn key(&self) -> u64 {
         self.trail % KEYS
     }
@@ -300,8 +301,8 @@ impl<L: TestLayout> AnyHandle<L> {
         }
     }
 
-    /// Passes up to `max` events to `see`, and writes to them if the stage writes. Panics of `see`
-    /// propagate before the write.
+    /// Passes up to `max` events to `see`, and writes to them if the stage writes. If `see` panics,
+    /// the panic leaves `poll` before the write.
     pub fn poll(
         &mut self,
         max: usize,

@@ -5,7 +5,7 @@ use slipring::{Graph, ReaderKey};
 /// Number of stages of each graph.
 const STAGES: usize = 300;
 
-/// Returns the stages that a stage follows.
+/// A function that returns the stages that a given stage follows.
 type Follows = fn(usize) -> Vec<usize>;
 
 /// Graphs of [`STAGES`] stages: each entry has a name, and a function that returns the stages that

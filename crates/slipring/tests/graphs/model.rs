@@ -1,6 +1,6 @@
 //! The sequential oracle: a vector of cells, a position per stage, and a set of positions per pool.
-//! A test applies each operation to the oracle, which asserts the operation's result. Positions are
-//! counted from the ring's first.
+//! A test applies each operation also to the oracle, which checks the result that the library
+//! returned. Positions are counted from the ring's first.
 
 use slipring::{BatchError, Cause, ClaimError, PRODUCER, WaitError};
 
@@ -25,10 +25,10 @@ pub enum End {
 #[derive(Debug, Default)]
 pub struct WorkerModel {
     pub dropped: bool,
-    /// Range of positions that the worker holds or that are known to be left of its chunk. The
-    /// worker's next batch begins here.
+    /// Range of positions that the worker holds, or that the model knows to be the rest of its
+    /// chunk. The worker's next batch begins at the start of this range.
     held: Option<(usize, usize)>,
-    /// Position behind the last release, where the rest of a chunk may lie.
+    /// Position behind the worker's last release. The rest of its chunk, if any, begins here.
     cursor: Option<usize>,
 }
 
@@ -40,7 +40,7 @@ pub struct StageModel {
     pub dropped: bool,
     /// Released positions of a pool.
     passed: Vec<bool>,
-    /// First position that the pool may not have released.
+    /// Lower bound of the pool's frontier: the pool has released all positions below it.
     low: usize,
     pub workers: Vec<WorkerModel>,
     /// The writers before this stage, first to last.
@@ -134,7 +134,7 @@ impl Model {
     // Producers.
 
     fn published(&self) -> usize {
-        // A claim that is older than a lap is not open.
+        // A claim is open for less than a lap, so only the last lap can contain one.
         let from = self.log.len().saturating_sub(self.capacity);
         self.log[from..]
             .iter()
@@ -167,7 +167,8 @@ impl Model {
         self.gate().1 + self.capacity - self.log.len()
     }
 
-    /// Turns a producer's forgotten claim into a tombstone, as the handle's next use does.
+    /// Turns a producer's forgotten claim into a tombstone. The library does so when the handle is
+    /// used next.
     pub fn bury_forgotten(&mut self, producer: usize) {
         if let Some((at, len)) = self.producers[producer].1.take() {
             self.log[at..at + len].fill(Cell::Tombstone);
@@ -311,7 +312,7 @@ impl Model {
         }
     }
 
-    /// Returns the number of consecutive events from `from` on, at most `max`.
+    /// Returns the number of consecutive events from `from` on, before `limit`, and at most `max`.
     fn row(&self, from: usize, limit: usize, max: usize) -> usize {
         self.log[from..limit]
             .iter()
@@ -512,13 +513,14 @@ impl Model {
         }
     }
 
-    /// Calls [`Model::check_free`] for the first position of a batch.
+    /// Asserts that a batch may begin at this position: the worker's unreleased events come first,
+    /// and [`Model::check_free`] holds.
     fn check_offered(&mut self, stage: usize, worker: usize, at: usize) {
         if let Some((held, _)) = self.stages[stage].workers[worker].held {
             assert_eq!(at, held, "unreleased events come first");
         }
         self.check_free(stage, worker, at);
-        // Chunks are taken in order, so all tombstones before this one are passed.
+        // Chunks are taken in order, so the pool has passed all tombstones before this position.
         self.pass_tombstones(stage, at);
     }
 

@@ -1,6 +1,6 @@
-//! Random operations on random graphs of up to six stages, on one thread, against a sequential
-//! model (the oracle), which predicts each call's result. Then random graphs on threads, where each
-//! event shows its writers and their order.
+//! Two kinds of tests. On one thread, random operations on random graphs of up to six stages, where
+//! a sequential model (the oracle) predicts each call's result. On many threads, random graphs,
+//! where each event shows its writers and their order.
 //!
 //! `PROPTEST_CASES` sets the number of random cases, and `SLIPRING_SOAK_SECONDS` the duration of
 //! the soak (`--ignored`).
@@ -220,7 +220,7 @@ fn check_case<L: TestLayout>(case: &Case) {
     checked.finish();
 }
 
-/// A ring, and the oracle's state of it.
+/// A ring, and the oracle that predicts its results.
 struct CheckedRing<L: TestLayout> {
     ring: AnyRing<L>,
     producers: Vec<Option<Tx<L>>>,
@@ -235,14 +235,15 @@ impl<L: TestLayout> CheckedRing<L> {
         CheckedRing { ring, producers: vec![Some(tx)], handles, model }
     }
 
-    /// Returns the producer that a number selects, if any is alive.
+    /// Returns the index of the living producer that `number` selects, if any is alive.
     fn tx(&self, number: usize) -> Option<usize> {
         let there: Vec<usize> =
             (0..self.producers.len()).filter(|&tx| self.producers[tx].is_some()).collect();
         (!there.is_empty()).then(|| there[number % there.len()])
     }
 
-    /// Returns the handle that a number selects, as stage and worker.
+    /// Returns the stage and the worker of the living handle that `number` selects, if any is
+    /// alive.
     fn at(&self, number: usize) -> Option<(usize, usize)> {
         let mut there = Vec::new();
         for (stage, handles) in self.handles.iter().enumerate() {
@@ -335,7 +336,8 @@ impl<L: TestLayout> CheckedRing<L> {
             match (claimed, &expected) {
                 (Ok(mut slots), &Claimed::At(at)) => {
                     assert_eq!((slots.first_seq(), slots.len()), (model.seq(at), len));
-                    // Fills the slots by the iterator, then writes the second half again by index.
+                    // Fills the slots through the iterator, then writes the second half again by
+                    // index.
                     for (event, id) in slots.iter_mut().zip(&ids) {
                         event.fill(*id);
                     }

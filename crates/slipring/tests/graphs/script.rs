@@ -13,8 +13,8 @@ pub struct Publication {
     pub live: bool,
 }
 
-/// Returns a script of at least this number of published slots, in claims of all lengths that the
-/// ring takes, some of them dropped.
+/// Returns a script that publishes at least this number of slots. Its claims have all lengths that
+/// fit into the ring, and some of them are dropped.
 pub fn short(slots: usize, capacity: usize) -> Vec<Publication> {
     let mut script = Vec::new();
     let mut published = 0;

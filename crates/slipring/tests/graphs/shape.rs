@@ -180,8 +180,8 @@ impl Shape {
         writers
     }
 
-    /// Adds dependencies until no writer has a stage side by side with it. It applies only to
-    /// shapes whose stages come after stages of smaller numbers.
+    /// Adds dependencies until no writer has a stage side by side with it. Every stage of the shape
+    /// may follow only stages of smaller numbers.
     pub fn repaired(mut self) -> Shape {
         while let Some(&(a, b)) = self.defects().beside.first() {
             self.0[a.max(b)].after.push(a.min(b));
@@ -189,7 +189,8 @@ impl Shape {
         self
     }
 
-    /// Returns the same shape in another order of declaration: stage `i` becomes stage `order[i]`.
+    /// Returns the same shape with its stages declared in another order: stage `i` becomes stage
+    /// `order[i]`.
     pub fn reordered(&self, order: &[usize]) -> Shape {
         let mut stages: Vec<Option<Stage>> = vec![None; self.len()];
         for (i, stage) in self.0.iter().enumerate() {

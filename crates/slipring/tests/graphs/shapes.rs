@@ -140,8 +140,8 @@ fn a_ring_that_starts_next_to_a_wrap_delivers_each_event() {
     let _watched = crate::common::watched();
     for capacity in [1u64, 2, 8] {
         let lap_field = (1u64 << 46).wrapping_mul(capacity);
-        // The starts lie just before the wraps of the position, of a stamp's lap, of that lap + 1,
-        // of a pool's claim word, of a bound, and of the producers' claim word.
+        // Each start lies just before one of these values wraps: the position, a stamp's lap, that
+        // lap + 1, a pool's claim word, a bound, and the producers' claim word.
         for wrap in [0, lap_field, lap_field.wrapping_sub(capacity), 1 << 48, 1 << 63, 1 << 62] {
             for before in [3 * capacity, capacity, 1] {
                 let start = wrap.wrapping_sub(before);

@@ -286,7 +286,7 @@ fn consume<L: TestLayout>(
             newest[p] = k + 1;
         }
     };
-    // The first worker of a pool stays; the others may leave early, within a chunk.
+    // The first worker of a pool stays. The others may leave early, in the middle of a chunk.
     let mut stay = if kind.is_pool() && worker > 0 && dice.one_in(2) {
         dice.below(plan.events)
     } else {

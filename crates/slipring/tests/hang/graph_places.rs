@@ -1,5 +1,5 @@
-//! Runs the scenarios of `places.rs` as graphs: the same stages as in the chain, with handlers that
-//! the library runs.
+//! Runs the scenarios of `places.rs` as graphs. The stages are those of the chain, and the library
+//! runs their handlers.
 
 use std::sync::Arc;
 

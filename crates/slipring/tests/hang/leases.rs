@@ -35,7 +35,8 @@ fn a_lease_holder_that_panics_or_leaves_fails_its_stage() {
     }
 }
 
-/// Consumes events by `$handle` until the case's event, and then panics or leaves.
+/// Consumes events through `$handle` up to the event that the case selects, and then panics or
+/// leaves.
 macro_rules! consume {
     ($handle:ident, $way:ident, $filled:ident, $full:ident) => {{
         let ready = || {

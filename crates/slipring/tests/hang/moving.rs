@@ -1,5 +1,5 @@
-//! A wait's reason may change while the wait lasts: other producers take the slot that a handler
-//! waits for, so that the handler then waits for a slot that it holds itself.
+//! The slot that a handler waits for may change during the wait: other producers take the slot, and
+//! the handler then waits for a slot that it holds itself.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,8 @@ impl Publication {
     }
 }
 
-/// Where the stage runs that publishes into its own ring.
+/// The thread that runs the publishing stage: its own thread, a named one, or one of several shared
+/// threads.
 #[derive(Clone, Copy, Debug)]
 enum Threads {
     Own,
@@ -46,8 +47,8 @@ enum Threads {
     Shared(usize),
 }
 
-/// Returns the error that the publications of the stage `a` get. Meanwhile the program's own thread
-/// publishes as well, as fast as it can.
+/// The handler of the stage `a` publishes into its own ring, while the program's own thread
+/// publishes as fast as it can. Returns the error that the handler gets.
 fn beside_another_producer(publication: Publication, threads: Threads, wait: Wait) -> WaitError {
     let own = Mutex::new(None::<SharedProducer<u64>>);
     let told = Mutex::new(None);
@@ -145,7 +146,7 @@ fn slots_are_taken_away(publication: Publication, shared: Option<usize>, wait: W
             for _ in 0..4 {
                 tx.publish(|_| ()).unwrap();
             }
-            // `b` gets these four events only after `a` has released them.
+            // `b` gets these four events only once `a` has released them.
             while behind.try_batch(4).map_or(0, |batch| batch.len()) < 4 {
                 std::thread::yield_now();
             }
@@ -272,8 +273,8 @@ fn a_worker_that_waits_for_the_end_inside_a_colleagues_handler_gets_an_error() {
     }
 }
 
-/// A wait that times out names the stage that holds the ring by then, not the stage that did so
-/// when the wait began.
+/// A wait that times out names the stage that holds up the ring at that time, not the stage that
+/// did so when the wait began.
 #[test]
 fn a_claim_that_times_out_names_the_stage_that_is_behind_now() {
     let _watched = crate::common::watched();
@@ -297,9 +298,9 @@ fn a_claim_that_times_out_names_the_stage_that_is_behind_now() {
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_millis(100));
-        // `a` now frees the one slot that `b` has released. Either this thread's publication or the
-        // other producer's takes that slot, and the second of the two finds the ring full. In both
-        // cases `b` holds the next slot, and `a` holds none.
+        // `b` has released one slot. Once `a` has released it, too, either this thread or the other
+        // producer takes it, and the one that comes second finds the ring full. In both cases, `b`
+        // holds the next slot, and `a` holds none.
         assert_eq!(first.poll(4, |_, _| ()).unwrap(), 4);
         let mine = tx.try_publish(|_| ());
         match waiting.join().unwrap() {
@@ -313,7 +314,7 @@ fn a_claim_that_times_out_names_the_stage_that_is_behind_now() {
     });
 }
 
-/// A thread may be inside of any number of stages at once: their list has no limit.
+/// A thread may be inside any number of stages at once, because their list has no limit.
 #[test]
 fn a_stage_among_many_on_one_thread_hears_that_it_waits_for_itself() {
     let _watched = crate::common::watched();

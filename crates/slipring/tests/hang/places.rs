@@ -130,8 +130,9 @@ struct Case {
     kind: FaultKind,
     wait: Wait,
     front: Front,
-    /// Whether the ring is full when the stage fails at event 0. If `false`, the stage fails at
-    /// event 3, and no further event is published. A producer fails after the ring was full.
+    /// If `true`, the stage fails at event 0 while the ring is full. If `false`, it fails at event
+    /// 3, and no further event is published. A producer that fails always does so after the ring
+    /// was full.
     full: bool,
 }
 
@@ -171,12 +172,13 @@ impl Scenario {
         self.case.kind.raise()
     }
 
-    /// Fails if `spot` is the case's place and `seq` its event.
+    /// Fails if `spot` is the place, and `seq` the event, that the case selects.
     pub fn event(&self, spot: Spot, seq: u64) -> Result<(), Oops> {
         self.events(spot, seq, 1)
     }
 
-    /// Fails if `spot` is the case's place and its event is in `[first, first + len)`.
+    /// Fails if `spot` is the place that the case selects, and the case's event is in `[first,
+    /// first + len)`.
     pub fn events(&self, spot: Spot, first: u64, len: u64) -> Result<(), Oops> {
         if spot != self.case.spot
             || self.failed.load(SeqCst)
@@ -206,7 +208,8 @@ impl Scenario {
         Fragile(self.case.spot == WorkerDrop && worker == 1)
     }
 
-    /// Returns whether the failure comes only after the last event, so that the producer must end.
+    /// Returns whether the failure comes only after the last event, so that the producer must stop
+    /// publishing.
     fn fails_at_the_end(&self) -> bool {
         matches!(self.case.spot, ReadStop | WriteStop | HandlerDrop | WorkerDrop | EventDrop)
     }

@@ -12,7 +12,8 @@ use slipring::{AwaitError, Promise, Wait, promise};
 
 use crate::common::{Bomb, Fragile, PURPOSE, ends};
 
-/// The time after which the other thread ends its promise. A waiter sleeps by then, as a rule.
+/// The time after which the other thread ends its promise. It is usually long enough for the waiter
+/// to fall asleep.
 const LATER: Duration = Duration::from_millis(3);
 
 /// For each strategy, lets a thread wait while another thread calls `end` with the promise. Every
@@ -63,7 +64,7 @@ fn a_wait_ends_at_its_deadline_while_the_promise_lives() {
     }
 }
 
-/// Lets a promise own its own waiter, and drops a waiter whose value panics on drop.
+/// Puts a promise into the value of another promise, and drops a waiter whose value panics on drop.
 #[test]
 fn halves_that_own_each_other_end() {
     let _watched = crate::common::watched();
@@ -129,7 +130,7 @@ fn a_task_that_changes_its_waker_is_woken() {
                 let waker = Waker::from(Arc::new(Unpark(thread::current())));
                 match awaited.as_mut().poll(&mut Context::from_waker(&waker)) {
                     Poll::Ready(result) => break result,
-                    // The promise keeps the waker that it got last.
+                    // The promise keeps the waker of the last poll.
                     Poll::Pending => thread::park(),
                 }
             };

@@ -127,8 +127,8 @@ const RUNS_ON: [RunsOn; 6] = [
     RunsOn::Shards,
 ];
 
-/// Asks for these reactions one by one, in a graph with one stage before the answering stage and
-/// one behind it. Returns the results, and the failure of the run.
+/// Sends requests with these reactions one by one, in a graph with one stage before the answering
+/// stage and one behind it. Returns the result of each request, and the failure of the run.
 fn run(
     runs_on: RunsOn,
     wait: Wait,
@@ -208,7 +208,7 @@ fn every_strategy_hears_of_a_failure() {
     }
 }
 
-/// A request whose answering stage skips it gets no answer, and the graph continues.
+/// If the answering stage skips a request, the request gets no answer, and the graph continues.
 #[test]
 fn a_skip_ends_the_wait_and_not_the_graph() {
     let _watched = crate::common::watched();
@@ -345,7 +345,7 @@ fn a_close_ends_the_wait_once_the_stages_have_passed_the_request() {
     }
 }
 
-/// The last release comes from a handle that stays alive and is not called again.
+/// The handle that makes the last release stays alive and is not called again.
 #[test]
 fn a_thread_hears_of_the_last_release_after_the_close() {
     let _watched = crate::common::watched();
@@ -367,8 +367,8 @@ fn a_thread_hears_of_the_last_release_after_the_close() {
     assert_eq!(result, Err(AwaitError::Wait(WaitError::Closed)));
 }
 
-/// A promise that a stage has handed on is fulfilled after the end. The wait then returns the
-/// value.
+/// If a stage has handed a promise on, the promise may be fulfilled after the end. The wait then
+/// returns the value.
 #[test]
 fn a_promise_that_was_handed_on_may_be_fulfilled_after_the_end() {
     let _watched = crate::common::watched();

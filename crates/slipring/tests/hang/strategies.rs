@@ -11,7 +11,8 @@ use slipring::{Graph, Wait, WaitAction, WaitContext, WaitStrategy};
 use crate::common::{PURPOSE, ends};
 use crate::message;
 
-/// A user's strategy whose answers are functions. `parks` gets the number of earlier questions.
+/// A user's strategy that answers by calling functions. The function `parks` gets the number of
+/// earlier calls of `parks`.
 struct FnStrategy {
     idle: fn(u64) -> WaitAction,
     parks: fn(u64) -> bool,

@@ -4,7 +4,8 @@ use slipring::{Cause, Error};
 
 use crate::common::{Fragile, ends, quiet};
 
-/// The test runs again in a child process whose threads ask for more stack than there is memory.
+/// The test runs again in a child process, whose threads ask for more stack than the machine has
+/// memory.
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn a_thread_that_the_system_refuses_is_an_error() {

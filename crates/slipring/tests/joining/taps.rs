@@ -197,8 +197,8 @@ fn the_slowest_member_holds_the_producer_until_it_leaves() {
 }
 
 /// A writer behind the tap has changed an event that the reader behind the writer has not seen. A
-/// joining reader begins behind the writer, whichever of the two stages was declared first. Joining
-/// at the changed event is refused, and holds nothing.
+/// joining reader begins behind the writer, whichever of the two stages was declared first. A
+/// reader that asks for the changed event is refused, and holds up no stage.
 #[test]
 fn a_reader_joins_behind_the_furthest_stage() {
     let _watched = crate::common::watched();

@@ -17,16 +17,16 @@ struct Stay {
     events: u64,
 }
 
-/// Members come and go while producers publish: between joining and leaving a member gets each
-/// published event once, in order, after the stage before the tap (if `behind_a_stage`) has handled
-/// it. With `shared`, some claims become tombstones.
+/// Members come and go while producers publish. Between joining and leaving, a member gets each
+/// published event once and in order. With `behind_a_stage`, a stage before the tap has handled the
+/// event first. With `shared`, some claims become tombstones.
 fn members_come_and_go(shared: bool, behind_a_stage: bool, capacity: usize) {
     const READERS: u64 = 2;
     let stop = AtomicBool::new(false);
     let (seen_until, seen) = (AtomicU64::new(0), AtomicU64::new(0));
     let (stays, mut buried) = (Mutex::new(Vec::new()), Vec::new());
     let tap = Tap::new().room(READERS as usize);
-    // An event holds its position, and the number of stages that have handled it.
+    // An event contains its position, and the number of stages that have written to it.
     let before = u64::from(behind_a_stage);
     let read = |seed: u64| {
         let (tap, stop, seen_until, seen, stays) = (&tap, &stop, &seen_until, &seen, &stays);

@@ -174,7 +174,7 @@ fn own_loops_stand_between_handlers() {
         assert_eq!(c.for_each(|v, _| seen.push(*v)).unwrap(), 100);
         assert!(seen.into_iter().eq((0..100).map(|i| 2 * i + 1)));
     });
-    // The same holds for a loop on a chain's thread.
+    // The same holds for a loop that runs on a thread of a chain.
     let mut seen = Vec::new();
     chain(4)
         .write("a", |v, _| *v *= 2)
@@ -240,14 +240,14 @@ fn a_pool_lets_go_in_order() {
         (ring.producer(), ring.pool_readers(pool), ring.reader(last));
     let [a, b] = &mut workers[..] else { unreachable!() };
     tx.publish_all(0..4, |slot, i| *slot = i).unwrap();
-    // The second event is released first, and waits for the first.
+    // The second event is released first, but the last stage gets it only after the first.
     let (zero, one) = (a.try_batch(1).unwrap(), b.try_batch(1).unwrap());
     assert_eq!((zero[0], one[0]), (0, 1));
     one.release();
     assert!(matches!(last.try_batch(9), Err(BatchError::Unavailable)));
     zero.release();
     assert_eq!(last.poll(9, |_, _| ()).unwrap(), 2);
-    // The first event is released first, and passes at once.
+    // The first event is released first, so the last stage gets it at once.
     let (two, three) = (a.try_batch(1).unwrap(), b.try_batch(1).unwrap());
     assert_eq!((two[0], three[0]), (2, 3));
     two.release();

@@ -53,7 +53,7 @@ fn build_error<T: Debug>(build: Result<T, Error>) -> BuildError {
     }
 }
 
-/// Polls `condition` until it holds; `name` is for the panic after [`LIMIT`].
+/// Polls `condition` until it holds. After [`LIMIT`], panics with `name`.
 fn until(name: &str, mut condition: impl FnMut() -> bool) {
     let patience = Patience::new();
     while !condition() {

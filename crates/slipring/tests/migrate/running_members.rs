@@ -30,7 +30,7 @@ fn room_is_told() {
     assert_eq!((tx.remaining(), reported()), (3, Some(3)));
     tx.claim_n(3).unwrap().publish();
     assert_eq!((tx.remaining(), reported()), (0, Some(0)));
-    // Another producer's claim takes room, published or not.
+    // Another producer's claim takes up room, whether it is published or not.
     let graph = shared(4);
     let key = graph.reader("r");
     let ring = graph.build().unwrap();

@@ -35,7 +35,7 @@ fn what_is_published_is_told() {
             .unwrap()),
         Some(2)
     );
-    // With many producers the report includes claims.
+    // With many producers, the reported position includes claims that are not published yet.
     let ring = shared(8).build().unwrap();
     let mut tx = ring.producer();
     let slots = tx.claim_n(3).unwrap();
@@ -94,8 +94,8 @@ fn done_and_available_by_number() {
     assert!(matches!(tx.done(3), Err(NotHeld { seq: 3, first: 2, len: 1, .. })));
     assert!(matches!(tx.next(), Err(ClaimError::Held { first: 2, len: 1 })));
     tx.done(2).unwrap();
-    // `into_inner` leads back to the handle that lends batches: an event that is not done is
-    // delivered again.
+    // `into_inner` returns the handle that lends batches. An event that is not done is delivered
+    // again.
     assert!(rx.into_inner().try_batch(9).unwrap().iter().copied().eq(11..13));
 }
 
@@ -153,7 +153,7 @@ fn a_task_holds_no_thread() {
         assert_eq!(batch[0], 7);
         batch.release();
     }
-    // Two tasks in turn on this thread: one fills the ring, the other empties it.
+    // Two tasks run in turn on this thread. One fills the ring, and the other empties it.
     let mut sends = pin!(async {
         for i in 0..100 {
             tx.publish_async(|slot| *slot = i).await.unwrap();

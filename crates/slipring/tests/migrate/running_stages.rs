@@ -56,7 +56,7 @@ fn a_batch_is_released_early() {
     assert_eq!((batch.first_seq(), batch.len(), batch[0]), (3, 1, 3));
     batch.release();
     assert_eq!(tx.remaining(), 4);
-    // The same holds if a stage's own loop runs on a chain's thread.
+    // The same holds for a stage's own loop that runs on a thread of a chain.
     let mut seen = Vec::new();
     let done = chain(8).read_by("own", |rx| {
         while let Ok(mut batch) = rx.batch(4) {
@@ -209,8 +209,8 @@ fn an_error_in_a_worker_may_be_skipped() {
     assert!(each_once(seen.into_inner().unwrap(), 50));
 }
 
-/// Runs eight events in batches of `batch` through a handler that fails at each event of `fails`
-/// the given number of times. Returns the events that it saw, and the outcome.
+/// Runs eight events in batches of `batch` through a handler. `fails` says at which events the
+/// handler fails, and how often. Returns the events that the handler saw, and the outcome.
 fn rewound(
     fails: &[(u64, u32)],
     batch: usize,
@@ -275,7 +275,7 @@ fn rewinds_repeat() {
     let _watched = crate::common::watched();
     let (seen, done) = rewound(&[(1, 3)], 4, OnFault::retry(3));
     assert_eq!((seen, done.is_ok()), (vec![0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7], true));
-    // The failures come at several events of one batch.
+    // Several events of one batch fail.
     let (seen, done) = rewound(&[(0, 1), (2, 1), (3, 1)], 4, OnFault::retry(3));
     assert_eq!((seen, done.is_ok()), (vec![0, 0, 1, 2, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7], true));
 }

@@ -1,4 +1,4 @@
-//! A promise of a reference is kept by a reference that lives as long.
+//! A promised reference is fulfilled with a reference that lives as long as promised.
 use slipring::Promise;
 fn fulfil<'a>(promise: Promise<&'a str>, value: &'a str) {
     promise.fulfil(value).unwrap();

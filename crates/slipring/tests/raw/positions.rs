@@ -64,8 +64,8 @@ fn raw_positions_are_claimed_filled_and_done() {
                 }
             };
             assert_eq!((seq, rx.at(seq)), (next, Some(&9)));
-            // `into_inner` leads back to the handle that lends batches: an event that is not done
-            // is delivered again.
+            // `into_inner` returns the handle that lends batches. An event that is not done is
+            // delivered again.
             let mut rx = rx.into_inner();
             let mut tx = tx.into_inner();
             tx.publish(|slot| *slot = 10).unwrap();
@@ -106,8 +106,8 @@ fn dropping_a_raw_producer_buries_its_open_claim() {
     assert_eq!(seen, [(0, 0), (7, 2)]);
 }
 
-/// Forgets a claim, gives its handle to `proceed`, and keeps the result alive: every stage must
-/// pass over the claim.
+/// Forgets a claim, passes its producer to `proceed`, and keeps the result alive. Asserts that the
+/// stage still passes over the claim.
 fn buries_forgotten_claim<T>(proceed: impl FnOnce(SharedProducer<u64>) -> T) {
     let graph = Graph::new(8, || 0u64).shared().deadline(Duration::from_secs(20));
     let end = graph.reader("end");

@@ -179,7 +179,8 @@ fn rings_of_one_slot_empty_events_and_wide_events_keep_order() {
         .feed(0..20, |_, _| ())
         .unwrap();
     assert_eq!(count, 20);
-    // A pool has as many workers as slots and more than events, or it has one worker and one slot.
+    // A pool has as many workers as the ring has slots. In two cases that is more workers than
+    // events; in the third, it is a single worker.
     for (capacity, events) in [(8, 3), (1, 5), (8, 0)] {
         let mut seen = Vec::new();
         slipring::ring(capacity, || 0u64)
@@ -189,7 +190,8 @@ fn rings_of_one_slot_empty_events_and_wide_events_keep_order() {
             .unwrap();
         assert_eq!(seen, vec![1; events as usize]);
     }
-    // The positions wrap in each field of a lap.
+    // From each of these starts, the positions soon overflow one of the fields that store positions
+    // or laps.
     for start in [u64::MAX, u64::MAX - 5, (1 << 63) - 2, (1 << 48) - 3, (1 << 46) - 1] {
         let (mut sum, mut next) = (0, start);
         slipring::ring(CAPACITY, || 0u64)

@@ -103,7 +103,7 @@ fn a_producer_swapped_for_another_rings_ends_its_run() {
             .unwrap_err();
         assert_eq!(error.stage(), Some(PRODUCER));
     });
-    // The inner ring has more stages than the outer, so their stage numbers differ.
+    // The inner ring has more stages than the outer ring, so the numbers of their stages differ.
     for halt in [false, true] {
         ends(&format!("inline handles swapped, halted: {halt}"), move || {
             let (mut few, mut many) = (0, 0);

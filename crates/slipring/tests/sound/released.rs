@@ -61,9 +61,9 @@ fn a_forgotten_claim_is_claimed_again_or_passed_over() {
     });
 }
 
-/// 2^32 handles (`SLIPRING_HANDLES` states another number) come and go between two claims of a
-/// producer, so a 32-bit count of handles wraps. The producer must not conclude that it is the only
-/// one.
+/// Between two claims of a producer, 2^32 other handles come and go, so a 32-bit count of handles
+/// wraps. The producer must not conclude that it is the only one. `SLIPRING_HANDLES` sets another
+/// number of handles.
 #[test]
 #[ignore = "takes minutes in a release build: 2^32 handles"]
 fn a_producer_notices_2_pow_32_other_handles() {
@@ -195,7 +195,8 @@ fn a_deadline_ends_a_graph_with_a_forgotten_handle() {
 #[test]
 fn handles_dropped_in_any_order_end_the_graph() {
     let _watched = crate::common::watched();
-    // Producer, writer, reader and ring are dropped in every order, and no order hangs.
+    // Producer, writer, reader and ring are dropped in every possible order. In no order does the
+    // graph hang.
     for order in 0..24 {
         ends(&format!("order {order}"), move || {
             let graph = Graph::new(CAPACITY, || Box::new(0u64));

@@ -42,8 +42,8 @@ fn a_ring_without_stages_gates_by_its_publications() {
     });
 }
 
-/// Pools and readers side by side, a writer behind them, and claims that are dropped or forgotten:
-/// values and order hold.
+/// Pools and readers stand side by side with a writer behind them, and some claims are dropped or
+/// forgotten. All values stay intact and in order.
 #[test]
 fn a_diamond_of_leases_keeps_values_and_order() {
     let _watched = crate::common::watched();

@@ -10,7 +10,8 @@ use slipring::{
 
 use crate::common::{PURPOSE, ends};
 
-/// Taps and pools can be joined before the build is complete, and a later stage may still fail it.
+/// A tap or a pool can be joined before the build is complete, and the build may still fail at a
+/// later stage.
 #[test]
 fn a_member_that_joined_during_a_failed_build_is_halted() {
     let _watched = crate::common::watched();
@@ -29,7 +30,7 @@ fn a_member_that_joined_during_a_failed_build_is_halted() {
         ));
         let mut member = kept.into_inner().unwrap().unwrap();
         assert!(matches!(member.batch(1), Err(WaitError::Halted)));
-        // The tap is free for the next run while the reader lives.
+        // Although the reader still lives, the tap is free for the next run.
         let done = slipring::ring(4, || 0u64).tap(&tap).feed(0..8, |slot, i| *slot = i).unwrap();
         assert_eq!(done.report.producer().events, 8);
     });

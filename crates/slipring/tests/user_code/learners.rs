@@ -18,7 +18,7 @@ struct NoLearner {
     bad: Arc<AtomicBool>,
     /// Number of learners asked for.
     asked: AtomicU64,
-    /// Number of first learners that are made although `bad` is set.
+    /// The first `good` learners are made even if `bad` is set.
     good: u64,
 }
 
@@ -44,7 +44,7 @@ fn no_learner(bad: bool, good: u64) -> (Arc<AtomicBool>, Wait) {
     (bad.clone(), Wait::Custom(Arc::new(NoLearner { bad, asked: AtomicU64::new(0), good })))
 }
 
-/// Asserts that `call` panics for want of a learner.
+/// Asserts that `call` panics because no learner can be made.
 fn panics<T>(bad: &AtomicBool, call: impl FnOnce() -> T) {
     bad.store(true, SeqCst);
     let caught = catch_unwind(AssertUnwindSafe(|| drop(call()))).unwrap_err();
@@ -128,7 +128,7 @@ fn a_worker_without_a_learner_does_not_join() {
     });
 }
 
-/// A stage that no handle can be attached to fails its graph.
+/// If a stage's handles cannot be made, the stage fails its graph.
 #[test]
 fn a_stage_without_a_learner_fails_its_graph() {
     let _watched = crate::common::watched();

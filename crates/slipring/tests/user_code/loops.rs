@@ -169,8 +169,8 @@ fn two_loops_that_exchange_their_readers_end() {
                 .feed(0..100, |slot, i| *slot = i)
                 .map(drop)
         });
-        // The events are read to the end, or a reader counts as dropped while the other loop still
-        // reads. Neither case hangs or names a wrong stage.
+        // Either all events are read to the end, or one reader counts as dropped while the other
+        // loop still reads. In both cases, nothing hangs and no wrong stage is named.
         match error {
             Ok(()) => assert!(close),
             Err(error) => assert!(matches!(error.stage(), Some("a" | "b")), "{error}"),
@@ -178,8 +178,8 @@ fn two_loops_that_exchange_their_readers_end() {
     }
 }
 
-/// A loop may move its reader away and put it back: only the reader in place when the loop returns
-/// counts.
+/// A loop may move its reader away and put it back. Only the reader that is in place when the loop
+/// returns counts.
 #[test]
 fn only_the_reader_at_the_end_of_a_loop_counts() {
     let _watched = crate::common::watched();
