@@ -63,7 +63,8 @@ mod linux {
         name: &'static str,
         events: Reader<u64>,
         ready: EventFd,
-        /// Whether the ring may have events: after a signal, or after a turn that found events.
+        /// Whether the ring may have events, because of a signal or because the last turn found
+        /// events.
         poll: bool,
         /// Whether the producer may still publish.
         open: bool,

@@ -6,7 +6,8 @@ mod common;
 
 use slipring::{BuildError, Graph, MAX_STAGE_HANDLES, Mirror, Pool, Tap, Wait};
 
-/// Sizes that exceed the memory of any machine, or the range of a machine word in arithmetic.
+/// Sizes that exceed the memory of any machine, or that overflow a machine word when the library
+/// computes with them.
 const HUGE: [usize; 6] = [1 << 40, 1 << 44, 1 << 50, 1 << 62, 1 << 63, usize::MAX];
 
 fn problem<T>(name: &str, built: Result<T, slipring::Error>) -> BuildError {

@@ -399,7 +399,7 @@ fn an_idle_handler_that_waits_for_itself_is_told() {
     }
 }
 
-/// A stage releases an event that it skips at once, even if no further event is available.
+/// A stage releases a skipped event at once, even if no further event is available.
 #[test]
 fn a_skipped_event_is_released_at_once() {
     let _watched = common::watched();

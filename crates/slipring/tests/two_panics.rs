@@ -87,8 +87,8 @@ fn a_hook_that_panics_before_its_errors_drop_panics_does_not_abort() {
                 .feed(0..1, |slot, i| *slot = i)
                 .map(drop)
         };
-        // Two panics come from the hook or the error's text, and from the error's drop. In the last
-        // case, only the drop panics.
+        // In the first two cases, the hook or the error's text panics, and then the error's drop.
+        // In the last case, only the drop panics.
         for (shows, hook, cause) in [
             (false, (|_| panic!("hooked {PURPOSE}")) as fn(&slipring::Faulted), "hooked"),
             (true, |_| (), "shown"),

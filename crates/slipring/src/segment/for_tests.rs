@@ -1,6 +1,6 @@
 //! A segment on the heap, so that Miri can run the tests, and rings over the segment that stand for
-//! processes. To kill a process, a test sets the process's bit in a word, from which the proof of
-//! death then reads that the process is dead. The dead process's handles stay as they were.
+//! processes. To kill a process, a test sets the process's bit in a word that the proof of death
+//! reads. The dead process's handles stay as they were.
 
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

@@ -36,8 +36,8 @@ impl Handler<u64, InSegment<Interleaved>> for Successive {
     }
 }
 
-/// If events come sparsely, a stage with a seat lends itself one event at a time: it handles the
-/// event before it loads the next stamp, and stores the lent position on its seat once per event.
+/// If events come sparsely, a stage with a seat is lent one event at a time: it handles the event
+/// before it loads the next stamp, and stores the lent position on its seat once per event.
 #[test]
 fn sparse_events_are_lent_one_by_one() {
     for (is_sparse, found) in [(true, 8), (false, 1)] {

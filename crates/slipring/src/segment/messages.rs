@@ -1,8 +1,8 @@
 //! Messages of any length over a segment's ring of cells.
 //!
 //! A message occupies a run of adjacent 64-byte cells: an 8-byte header, then the content. A run
-//! cannot continue at the ring's first slot, so a message that does not fit before the ring's end
-//! begins there as a whole.
+//! does not wrap around, so a message that does not fit before the ring's end begins at the ring's
+//! first slot instead.
 //!
 //! | bytes of the first cell | meaning |
 //! |---|---|

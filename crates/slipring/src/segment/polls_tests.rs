@@ -1,6 +1,6 @@
-//! Tests every call that may be refused and does not wait, on each handle of a ring between
-//! processes, while another process dies. The table in PROTOCOL.md, "Calls that do not wait", lists
-//! these calls.
+//! Tests every call that does not wait and may be refused, on each handle of a ring between
+//! processes. While the test repeats the call, another process dies, and the call must notice. The
+//! table in PROTOCOL.md, "Calls that do not wait", lists these calls.
 
 mod rows;
 mod table;

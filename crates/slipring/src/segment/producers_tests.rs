@@ -131,7 +131,7 @@ fn fronts_are_published_and_rests_given_up() {
     expect(&[]);
     assert_eq!(one.publish(|slot| *slot = 10).unwrap(), 3 + 3 + 6 + 4 + 3 + 1);
     expect(&[9, 10]);
-    // A raw claim can be published piece by piece, and each piece is visible at once.
+    // A raw claim can be published piece by piece, and each piece becomes visible at once.
     let mut raw = one.into_raw();
     let seq = raw.next_n(5).unwrap();
     (0..5).for_each(|i| *raw.at_mut(seq + i).unwrap() = 20 + i);

@@ -161,8 +161,8 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     }
 
     /// Returns the first claimed position that is not published yet, and the bytes of all claimed
-    /// blocks from that position on. Returns `None` if these blocks do not lie side by side, as the
-    /// cells of a message do.
+    /// blocks from that position on. Returns `None` if there is no such block, or if the blocks do
+    /// not lie side by side, as the cells of a message do.
     pub(super) fn joined_mut(&mut self) -> Option<(u64, &mut [u8])> {
         let (seq, len) = self.open?;
         let [first, second] = self.stretches();

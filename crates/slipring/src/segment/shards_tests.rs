@@ -218,8 +218,8 @@ fn a_shard_is_lent_its_own_events_only() {
     assert!(one.redelivered().is_empty(), "all was released, and the rest is another shard's");
 }
 
-/// Calls of waiting parties return the death of a shard, with its number, although another shard
-/// lives. They return the death of the shard that holds them up.
+/// If a dead shard holds up a waiting party, the party's call returns the death and the shard's
+/// number, even if other shards live.
 #[test]
 fn a_dead_shard_is_told_or_fails_as_declared() {
     let _watched = crate::watchdog::watched();

@@ -41,7 +41,7 @@ pub(super) struct CpuBudget {
 impl CpuBudget {
     /// Largest balance of a budget, in nanoseconds of CPU time: one percent of one second.
     const CAPACITY: f64 = 10_000_000.0;
-    /// Number of sleeps of which one is measured.
+    /// Number of sleeps per measured sleep.
     const MEASURED: u32 = 16;
     /// Assumed CPU time of a sleep until one sleep is measured, in nanoseconds.
     const FIRST_SLEEP_COST: f64 = 8_000.0;

@@ -33,7 +33,7 @@
 //!   the progress, the sleeper's poll finds the progress. While `FENCED` is set, the two fences do
 //!   the same (`announced`).
 //! - I2: a wake-up raises the epoch before it wakes the sleepers. So if a wake-up withdraws the
-//!   announcement of a sleeper that is not asleep yet, that sleeper does not fall asleep any more.
+//!   announcement of a sleeper that is not asleep yet, that sleeper does not fall asleep at all.
 //! - I3: every sleep has a limit. Three things cost at most a sleep of this length, and never an
 //!   event: a participant that dies after it raised the epoch and before it woke the sleepers; an
 //!   announcement that a dead sleeper left; and an epoch that wraps around during one sleep.

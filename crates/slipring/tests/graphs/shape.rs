@@ -267,6 +267,6 @@ impl Shape {
 }
 
 fn writers_below(follows: &[Vec<bool>], stage: usize) -> usize {
-    // Writers are totally ordered, so the number of stages below gives a writer's place.
+    // Any two writers are ordered, so the number of stages before a writer determines its place.
     follows[stage].iter().filter(|&&below| below).count()
 }

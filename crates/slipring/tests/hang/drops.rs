@@ -122,7 +122,7 @@ fn a_factory_that_panics_drops_its_events_although_their_drops_panic() {
 }
 
 /// Several events whose drops panic are dropped with the last handle. The program does not abort,
-/// and at most one panic comes.
+/// and at most one panic reaches the user.
 #[test]
 fn events_that_panic_on_drop_do_not_abort() {
     let _watched = crate::common::watched();

@@ -237,8 +237,9 @@ fn a_reader_joins_behind_the_furthest_stage() {
     }
 }
 
-/// A reader that joins at the oldest event gets an event that another member holds: the stages
-/// behind the tap announce only positions that all members have let them pass.
+/// A reader that joins at the oldest event gets an event that another member still holds. No stage
+/// behind the tap has passed that event, because these stages pass only events that all members
+/// have released.
 #[test]
 fn a_reader_joins_at_an_event_that_another_member_holds() {
     let _watched = crate::common::watched();

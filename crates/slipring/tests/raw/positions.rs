@@ -154,7 +154,8 @@ fn raw_calls_bury_a_forgotten_claim() {
 #[test]
 fn unavailable_and_gated_are_distinct_errors() {
     let _watched = crate::common::watched();
-    // The two errors differ if the stages stand between publications, or if the ring has a cursor.
+    // The two errors can be told apart if the stage stands between two publications, or if the ring
+    // has a cursor.
     macro_rules! check {
         ($graph:expr) => {{
             let graph = $graph;
