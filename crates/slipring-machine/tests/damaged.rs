@@ -22,7 +22,7 @@ fn what_a_system_does_not_say_is_absent() {
     assert!(machine.assign(&Placement::SharedCache, &["a", "b"]).is_err());
     assert!(machine.assign::<&str>(&Placement::SameCore, &[]).is_err());
     assert_eq!(machine.drawing(80), "node 0: [0] [1] [2] [3]\n");
-    // Some systems have folders of CPUs and no list.
+    // Some systems have a folder for each CPU, but no list of the CPUs.
     let folders = "sys/devices/system/cpu/cpu[0,2]/topology/physical_package_id: -1";
     let machine = describe(folders).unwrap();
     assert_eq!(machine.online().to_string(), "0,2");
@@ -91,11 +91,11 @@ fn a_folder_that_is_no_root_is_an_error() {
     assert!(error.starts_with(&format!("cannot read {}: ", missing.display())), "{error}");
     let error = Machine::below(folder.path()).unwrap_err().to_string();
     assert!(error.contains("online: names no CPU"), "{error}");
-    // A folder stands where a file should.
+    // There is a folder in place of the file.
     fs::create_dir_all(folder.path().join("sys/devices/system/cpu/online")).unwrap();
     let error = Machine::below(folder.path()).unwrap_err();
     assert!(error.file().ends_with("sys/devices/system/cpu/online"), "{error}");
-    // Bytes that are no text are no list of CPUs.
+    // The file has bytes that are not text, so it is no list of CPUs.
     fs::remove_dir(folder.path().join("sys/devices/system/cpu/online")).unwrap();
     fs::write(folder.path().join("sys/devices/system/cpu/online"), [0xff, 0, b'1']).unwrap();
     assert!(Machine::below(folder.path()).unwrap_err().to_string().contains("is no number"));
@@ -201,7 +201,7 @@ fn no_damage_panics() {
     assert!(described > 50 && refused > 50, "{described} described, {refused} refused");
 }
 
-/// Sets of CPUs overlap in ways that no machine has.
+/// Sets of CPUs overlap as they do on no real machine.
 #[test]
 fn overlapping_groups_are_described() {
     let mut text = "sys/devices/system/cpu/online: 0-7\n".to_owned();

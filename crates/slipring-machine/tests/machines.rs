@@ -1,5 +1,5 @@
-//! Machines as their systems describe them: the description of each, and the CPUs that placements
-//! choose.
+//! Reads machines from their systems' files, and checks the description of each and the CPUs that
+//! placements choose.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,8 @@ struct Expected {
     /// Name of the machine's file.
     name: &'static str,
     model: &'static str,
-    /// Numbers of CPUs that are online, cores, packages, and threads that can run all the time.
+    /// Four counts: CPUs that are online, cores, packages, and threads that can run at the same
+    /// time.
     counts: [usize; 4],
     allowed: &'static str,
     /// Shared data caches: level, and CPUs.
@@ -67,8 +68,8 @@ fn check(expected: &Expected) {
         assert_eq!(below, machine, "{name}");
         read
     });
-    // A file that the reader never reads has no effect, and may be wrong. Of the CPUs of a core,
-    // only one is read.
+    // A file in the text that is never read has no effect, so an error in it would stay unnoticed.
+    // Of the CPUs of a core, only one is read.
     let kinds_of_files = |snapshot: &Snapshot| -> BTreeSet<String> {
         let lines = snapshot.to_string();
         let path = |line: &str| line.split(": ").next().unwrap_or_default().to_owned();
@@ -534,7 +535,7 @@ fn a_desktop_with_two_complexes() {
         counts: [16, 8, 1, 16],
         allowed: "0-15",
         shared: &[(3, "0-3,8-11"), (3, "4-7,12-15")],
-        // The machine's system has no folder of nodes.
+        // The system of this machine has no `node` directory.
         nodes: &[("0-15", &[])],
         kinds: &[],
         quota: None,
@@ -617,7 +618,8 @@ fn a_virtual_machine() {
     });
 }
 
-/// The order of threads is that of the graph, and memory lies where most of them are.
+/// The threads are placed in the order of the graph, and the memory belongs to the node that has
+/// most of them.
 #[test]
 fn memory_lies_where_most_threads_are() {
     let machine = Machine::from_snapshot(&snapshot("server-intel-2-sockets")).unwrap();
@@ -627,7 +629,7 @@ fn memory_lies_where_most_threads_are() {
     };
     let (first, second) = ("0-7,16-23".to_owned(), "8-15,24-31".to_owned());
     assert_eq!(place("cpus:0,8,9", &["producer", "a", "b"]), (Some(1), second.clone()));
-    // The producer's node is the first of equals.
+    // Both nodes have one thread, and the producer's comes first.
     assert_eq!(place("cpus:8,0", &["producer", "a"]), (Some(1), second));
     assert_eq!(place("producer=0,a=9,b=16", &["producer", "a", "b"]), (Some(0), first));
     let container = Machine::from_snapshot(&snapshot("container-cgroup1")).unwrap();

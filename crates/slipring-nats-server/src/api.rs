@@ -1,4 +1,4 @@
-//! Responses of the JetStream API as data: stored messages, a stream's state, errors.
+//! Parsed responses of the JetStream API: stored messages, a stream's state, errors.
 
 use std::{error, fmt, io};
 
@@ -36,7 +36,7 @@ impl Stored {
 pub enum Purge {
     /// All messages.
     All,
-    /// All messages but the last ones, of which this number is kept.
+    /// All messages except for the last ones; the number says how many of these are kept.
     Keep(u64),
     /// All messages before this sequence number.
     Below(u64),
@@ -63,7 +63,7 @@ impl fmt::Display for ApiError {
 impl error::Error for ApiError {}
 
 impl ApiError {
-    /// Returns the API's error within an error of a [`Client`](crate::Client).
+    /// Returns the API's error that an error of a [`Client`](crate::Client) contains, if any.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref().and_then(|inner| inner.downcast_ref())
     }

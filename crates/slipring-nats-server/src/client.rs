@@ -1,4 +1,5 @@
-//! A small blocking client, for oracles, and for faults that a proper client never makes.
+//! A small blocking client, for tests that check a stream independently, and for faults that a
+//! proper client never makes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,7 +15,7 @@ use crate::{
     wire::{Frame, Message, block, parse, publication},
 };
 
-/// Time limit of connecting, of a write and of a request of the JetStream API.
+/// Time limit of a connection attempt, of a write, and of a request to the JetStream API.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 /// Size of a read, in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -56,7 +57,7 @@ impl Client {
         )
     }
 
-    /// Connects with a token. Works as [`connect`](Self::connect) otherwise.
+    /// Connects like [`connect`](Self::connect), but with a token.
     ///
     /// # Errors
     ///
@@ -146,8 +147,8 @@ impl Client {
         self.write_raw(&publication(subject, reply, block, payload))
     }
 
-    /// Waits until the server has read all that was written. A stream may store a published message
-    /// later.
+    /// Waits until the server has read everything that was written. A stream may store a published
+    /// message only after that.
     ///
     /// # Errors
     ///
@@ -177,7 +178,7 @@ impl Client {
         self.request_with(subject, None, payload, timeout)
     }
 
-    /// Publishes a request with headers. Works as [`request`](Self::request) otherwise.
+    /// Publishes a request like [`request`](Self::request), but with headers.
     ///
     /// # Errors
     ///
@@ -192,7 +193,8 @@ impl Client {
         let deadline = Instant::now() + timeout;
         let reply = self.send_request(subject, headers, payload)?;
         loop {
-            // A reply to an earlier request came too late: its caller has given up.
+            // A reply with another subject belongs to an earlier request, whose caller has given
+            // up.
             let message = self.next_reply(deadline)?;
             if message.subject == reply {
                 return answered(subject, message);
@@ -228,7 +230,7 @@ impl Client {
         self.api_within(subject, request, LIMIT)
     }
 
-    /// Works as [`api`](Self::api), within `timeout`.
+    /// Like [`api`](Self::api), but with the time limit `timeout`.
     ///
     /// # Errors
     ///

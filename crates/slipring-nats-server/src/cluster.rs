@@ -52,8 +52,8 @@ impl Cluster {
         Self::with(&Options::new())
     }
 
-    /// Starts three servers with these settings. The names, the ports and the folders are the
-    /// cluster's own. Clients without credentials are let in, so the settings name no user.
+    /// Starts three servers with these settings. The cluster chooses the servers' names, ports and
+    /// folders itself. Clients without credentials are let in, so the settings name no user.
     ///
     /// # Errors
     ///
@@ -175,7 +175,8 @@ impl Cluster {
     }
 
     /// Ends the isolation that [`isolate`](Self::isolate) began. The servers get the bytes that
-    /// were held up, unless these are `lost` with the connections.
+    /// were held up. If `lost`, the connections between the servers are cut instead, and the bytes
+    /// are lost.
     pub fn heal(&mut self, lost: bool) {
         let Some(number) = self.isolated.take() else { return };
         if lost {
@@ -221,8 +222,8 @@ impl Cluster {
     }
 
     /// Returns the number of the server that leads a stream. All servers that run and are not
-    /// isolated must agree on it, because a server that was away may still take itself for the
-    /// leader.
+    /// isolated must agree on it, because a server that was cut off may still believe that it is
+    /// the leader.
     ///
     /// # Errors
     ///

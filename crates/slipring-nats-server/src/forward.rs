@@ -86,11 +86,11 @@ fn read(shared: &SharedState, id: u64, direction: Direction, mut source: &TcpStr
 
 /// A writer's next step.
 enum Next {
-    /// Writes the first `passing` bytes. With `cut`, all connections are cut afterwards.
+    /// Write the first `passing` bytes. If `cut`, all connections are cut afterwards.
     Chunk { bytes: Vec<u8>, passing: usize, cut: bool },
-    /// Forwards the end.
+    /// Forward the end.
     End,
-    /// Ends, because the connection was cut.
+    /// End, because the connection was cut.
     Cut,
 }
 
@@ -167,7 +167,7 @@ fn next(shared: &SharedState, id: u64, index: usize) -> Next {
     }
 }
 
-/// Returns how many of `length` bytes pass, and whether the connections are cut behind them.
+/// Returns how many of `length` bytes may pass, and whether all connections are cut after these.
 fn passing(faults: &mut DirectionState, length: usize) -> (usize, bool) {
     let Some(left) = faults.cut_after else { return (length, false) };
     let passing = usize::try_from(left).unwrap_or(usize::MAX).min(length);

@@ -16,7 +16,7 @@ const ATTEMPTS: usize = 10;
 
 /// Requests of the JetStream API. Their errors are those of [`api`](Client::api).
 impl Client {
-    /// Creates a stream from its configuration, which has its name.
+    /// Creates a stream from its configuration, which contains the stream's name.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl Client {
         self.api(&format!("STREAM.INFO.{name}"), Value::Null)
     }
 
-    /// Removes messages of a stream, and returns their number.
+    /// Removes messages from a stream, and returns how many.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl Client {
     }
 
     /// Publishes a message to a stream and waits for the acknowledgement. Returns the sequence
-    /// number, and whether the stream had the message before.
+    /// number, and whether the stream already had the message.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Client {
         Ok((seq, response["duplicate"].as_bool().unwrap_or_default()))
     }
 
-    /// Returns the message with a sequence number; `None` if it does not exist (any more).
+    /// Returns the message with a sequence number, or `None` if there is no such message.
     ///
     /// # Errors
     ///
@@ -104,15 +104,15 @@ impl Client {
         stored(self.api(&format!("STREAM.MSG.GET.{name}"), json!({ "seq": seq })))
     }
 
-    /// Returns all messages of a stream, in order. No consumer is made for it, so it does not
-    /// change which messages the stream keeps.
+    /// Returns all messages of a stream, in order. The call creates no consumer, so it does not
+    /// influence which messages the stream keeps.
     ///
-    /// The state of the stream before and after shows whether these are all messages. A stream that
-    /// changes meanwhile is read again.
+    /// The call compares the stream's state before and after the reading. If the state has changed,
+    /// messages may be missing, and the stream is read again.
     ///
     /// # Errors
     ///
-    /// The API refuses or does not answer, or the stream changes all the time.
+    /// The API refuses or does not answer, or the stream changes during each of ten attempts.
     pub fn messages(&mut self, name: &str) -> io::Result<Vec<Stored>> {
         let mut state = State::of(&self.stream_info(name)?)?;
         for _ in 0..ATTEMPTS {

@@ -55,7 +55,7 @@ pub(crate) struct Routes {
     /// Ports that lead to the other servers.
     pub(crate) to: Vec<u16>,
     /// Whether the server advertises a port at which nothing listens, so that the other servers
-    /// reach it only through their own `to`.
+    /// reach it only through the ports that they have in `to`.
     pub(crate) hides: bool,
 }
 
@@ -185,8 +185,9 @@ impl Options {
         self
     }
 
-    /// Sets the folder of the store, the log and the configuration, and keeps it. The default is a
-    /// new folder below the system's folder of temporary files.
+    /// Sets the folder of the store, the log and the configuration. The folder is not deleted when
+    /// the server is dropped. The default is a new folder below the system's folder of temporary
+    /// files, which is deleted.
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
         self.keep_dir = true;
@@ -206,9 +207,9 @@ impl Options {
         self
     }
 
-    /// Gives the store a disk of this many bytes: a file system in memory, which is in a namespace
-    /// of the server's own and is empty after each start. Needs Linux, and namespaces for users
-    /// ([`has_namespaces`](crate::has_namespaces)).
+    /// Gives the store a disk of this many bytes. The disk is a file system in memory, which only
+    /// this server sees and which is empty after each start. The call needs Linux, and namespaces
+    /// for users ([`has_namespaces`](crate::has_namespaces)).
     pub fn disk(mut self, bytes: u64) -> Self {
         self.disk = Some(bytes);
         self
@@ -224,7 +225,8 @@ impl Options {
         if self.tls.is_some() { "tls" } else { "nats" }
     }
 
-    /// Writes the configuration of a server with these settings, whose store is below `dir`.
+    /// Returns the text of the configuration for a server with these settings and a store below
+    /// `dir`.
     pub(crate) fn config(&self, dir: &Path) -> io::Result<String> {
         let mut text = String::new();
         self.write(dir, &mut text).map_err(io::Error::other)?;

@@ -23,9 +23,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// A TCP proxy in front of one port of this machine. Each fault applies to all connections.
 ///
-/// The proxy forwards the end of a direction like a byte. If a client closes its connection, the
-/// proxy first delivers all bytes of the client, however long it holds them. Dropping the proxy
-/// closes everything.
+/// The end of a connection passes the proxy in its place behind the last byte. If a client closes
+/// its connection, the proxy first delivers all bytes of the client, however long it holds them.
+/// Dropping the proxy closes everything.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -78,7 +78,7 @@ impl Proxy {
         format!("nats://{HOST}:{}", self.port)
     }
 
-    /// Makes new connections lead to another port.
+    /// Connects new clients to another port. Open connections stay.
     pub fn retarget(&self, port: u16) {
         self.target.store(port, Relaxed);
     }
@@ -117,8 +117,8 @@ impl Proxy {
 
     /// Closes all connections once `bytes` more bytes have passed in one direction, summed over the
     /// connections. The cut can fall into the middle of a frame, and the bytes behind it are lost.
-    /// The cut happens once; 0 means at the next byte. A second call replaces the number of the
-    /// first.
+    /// There is one cut for each call; 0 means that it comes at the next byte. If the cut of an
+    /// earlier call is still to come, this call replaces it.
     pub fn cut_after(&self, direction: Direction, bytes: u64) {
         self.change(|state| state.directions[direction.index()].cut_after = Some(bytes));
     }
@@ -128,8 +128,8 @@ impl Proxy {
         self.change(State::cut);
     }
 
-    /// Closes the clients' side of all connections now. Bytes that are held for the server are
-    /// still delivered, as if they were in the network.
+    /// Closes all connections now, but only towards the clients. Bytes that are held for the server
+    /// are still delivered, as if they were in the network.
     pub fn cut_clients(&self) {
         self.change(|state| {
             state.cuts += 1;

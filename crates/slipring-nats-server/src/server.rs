@@ -18,7 +18,7 @@ use crate::{
 
 /// Time limit for a server's start and for its orderly end.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Number of ports that a start tries, as another process may take a port first.
+/// How many ports a start tries, because another process may take a free port first.
 const PORTS: usize = 5;
 
 /// A running server, or a killed one that can be started again.
@@ -48,7 +48,7 @@ pub struct Server {
     port: u16,
     /// `None` while the server is killed.
     child: Option<Child>,
-    /// Shell that ends the server if this process ends without having ended it.
+    /// Shell that kills the server if the test process ends and leaves the server running.
     guard: Option<Child>,
 }
 
@@ -58,7 +58,7 @@ impl Server {
     /// # Errors
     ///
     /// There is no server program (see [`binary::find`]), or the server did not start within 20 s.
-    /// The error has the end of the server's log.
+    /// The error contains the last lines of the server's log.
     pub fn start(options: Options) -> io::Result<Self> {
         let program = binary::find()?;
         let dir = match &options.dir {
@@ -131,7 +131,7 @@ impl Server {
     pub fn kill(&mut self) -> io::Result<()> {
         self.dismiss_guard();
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        // An error means that the process has ended by itself.
+        // This fails only if the process has already ended by itself.
         let _ = child.kill();
         child.wait().map(|_| ())
     }
@@ -189,7 +189,7 @@ impl Server {
         Err(io::Error::other(format!("nats-server did not start: {why}\n{}", tail(&self.log()))))
     }
 
-    /// Returns the command without its arguments.
+    /// Returns the command that starts the server. The caller adds the server's arguments.
     fn command(&self) -> io::Result<Command> {
         let mut command = match self.options.disk {
             None => Command::new(&self.program),
@@ -234,7 +234,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The server does not run, or the system has no signals.
+    /// The server is not running, or the system has no signals.
     pub fn pause(&mut self) -> io::Result<()> {
         self.signal(Signal::Stop)?;
         self.wait_until_stopped()
@@ -244,17 +244,18 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The server does not run, or the system has no signals.
+    /// The server is not running, or the system has no signals.
     pub fn resume(&mut self) -> io::Result<()> {
         self.signal(Signal::Continue)
     }
 
-    /// Makes the server announce its end to its clients, and end after some time (SIGUSR2, "lame
-    /// duck mode"). The settings `lame_duck_duration` and `lame_duck_grace_period` say when.
+    /// Makes the server announce to its clients that it will shut down, and shut down after some
+    /// time (SIGUSR2, "lame duck mode"). The settings `lame_duck_duration` and
+    /// `lame_duck_grace_period` say when.
     ///
     /// # Errors
     ///
-    /// The server does not run, or the system has no signals.
+    /// The server is not running, or the system has no signals.
     pub fn lame_duck(&mut self) -> io::Result<()> {
         self.signal(Signal::LameDuck)
     }
@@ -274,8 +275,8 @@ impl Server {
         self.kill()
     }
 
-    /// Waits until the process has stopped. If it ends instead, its exit status is left to the next
-    /// wait for its end.
+    /// Waits until the process has stopped. If the process ends instead, its exit status is left
+    /// for the next call that waits for its end.
     #[cfg(unix)]
     fn wait_until_stopped(&self) -> io::Result<()> {
         use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -295,7 +296,8 @@ impl Server {
         use rustix::process::{self, Pid, kill_process};
         let running = self.is_running();
         let ended = || io::Error::new(io::ErrorKind::NotFound, "the server does not run");
-        // A child that was not waited for keeps its id, so no other process gets the signal.
+        // The child was not waited for yet, so it keeps its process id, and no other process gets
+        // the signal.
         let pid = Pid::from_child(self.child.as_ref().filter(|_| running).ok_or_else(ended)?);
         let signal = match signal {
             Signal::Stop => process::Signal::STOP,
@@ -322,7 +324,7 @@ enum Signal {
 }
 
 impl Server {
-    /// Ends the guard, before another process can get the server's process id.
+    /// Ends the guard before the server's process id can go to another process.
     fn dismiss_guard(&mut self) {
         if let Some(mut guard) = self.guard.take() {
             let _ = guard.kill();
@@ -331,8 +333,8 @@ impl Server {
     }
 }
 
-/// Starts a shell that kills the process `pid` once this process has ended, whatever the reason:
-/// the end of the shell's standard input shows it. Without a shell there is no guard.
+/// Starts a shell that kills the server process `pid` once the test process has ended, whatever the
+/// reason: the shell's standard input then ends. If there is no shell, there is no guard.
 fn guard(pid: u32) -> Option<Child> {
     let script = "read -r line; kill -9 \"$0\"";
     Command::new("sh")
@@ -377,7 +379,7 @@ fn fresh_dir() -> io::Result<PathBuf> {
     }
 }
 
-/// Returns whether a server did not start because its port is taken.
+/// Returns whether a server failed to start because its port was taken.
 fn is_taken(error: &io::Error) -> bool {
     error.to_string().contains("address already in use")
 }

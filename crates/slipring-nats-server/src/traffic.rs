@@ -13,7 +13,7 @@ impl Direction {
     /// Both directions.
     pub(crate) const BOTH: [Self; 2] = [Self::ToServer, Self::ToClient];
 
-    /// Returns the index of this direction in a pair that has one value for each.
+    /// Returns this direction's index in an array that has one value for each direction.
     pub(crate) fn index(self) -> usize {
         self as usize
     }
@@ -38,8 +38,8 @@ pub struct Counts {
     /// Connections closed at once, because of [`Proxy::refuse`](crate::Proxy::refuse) or because
     /// the server did not accept.
     pub refused: u64,
-    /// Connections that are open now. A connection whose client has gone counts until its bytes
-    /// have reached the server.
+    /// Connections that are open now. A connection whose client has gone still counts until the
+    /// client's bytes have reached the server.
     pub open: u64,
     /// Bytes from clients to the server.
     pub to_server: Traffic,

@@ -7,7 +7,7 @@ use std::io;
 pub struct Message {
     /// Subject that the message was published to.
     pub subject: String,
-    /// Subject that the sender expects a reply at.
+    /// Subject to which the sender expects a reply.
     pub reply: Option<String>,
     /// Status of a message from the server itself, e.g. 503.
     pub status: Option<u16>,
@@ -42,8 +42,8 @@ pub(crate) enum Frame {
     Error(String),
 }
 
-/// Reads the frame at the start of `bytes`, and returns it with its length, or `None` if more bytes
-/// are needed.
+/// Reads the frame at the start of `bytes`. Returns the frame and its length, or `None` if more
+/// bytes are needed.
 pub(crate) fn parse(bytes: &[u8]) -> io::Result<Option<(Frame, usize)>> {
     let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
     let line = std::str::from_utf8(&bytes[..end]).map_err(|_| malformed(&bytes[..end]))?;
@@ -65,8 +65,8 @@ pub(crate) fn parse(bytes: &[u8]) -> io::Result<Option<(Frame, usize)>> {
     Ok(Some((frame, after)))
 }
 
-/// Reads a message. The outer `None` means that the line is malformed, and the inner one that bytes
-/// are missing.
+/// Reads a message. The outer `None` means that its first line is malformed, and the inner `None`
+/// that more bytes are needed.
 fn message(has_headers: bool, line: &str, body: &[u8]) -> Option<Option<(Frame, usize)>> {
     let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
     let total: usize = words.pop()?.parse().ok()?;

@@ -46,7 +46,7 @@ fn read(stream: &mut TcpStream, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Reads to the end of a connection, which may be a reset.
+/// Reads until the connection ends, by a close or by a reset.
 fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -84,7 +84,7 @@ fn a_cut_comes_behind_exactly_so_many_bytes() {
     client.write_all(b"0123456789").unwrap();
     assert_eq!(read_to_end(&mut server), b"01234");
     assert!(read_to_end(&mut client).is_empty());
-    // The next connection is whole, because a cut comes once.
+    // A cut comes only once, so nothing cuts the next connection.
     let (mut client, mut server) = ends.pair();
     client.write_all(b"0123456789").unwrap();
     assert_eq!(read(&mut server, 10), b"0123456789");
@@ -185,7 +185,7 @@ fn a_held_publication_reaches_the_stream_after_its_client_has_gone() {
     oracle.create_stream(json!({ "name": "S", "subjects": ["s"] })).unwrap();
     let mut client = Client::connect(proxy.port(), None).unwrap();
 
-    // The acknowledgement is lost, and the message is not.
+    // The acknowledgement is lost, but not the message.
     proxy.swallow(ToClient, true);
     let lost = client.request("s", b"first", Duration::from_millis(200)).unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::TimedOut);
@@ -201,8 +201,8 @@ fn a_held_publication_reaches_the_stream_after_its_client_has_gone() {
     assert!(client.flush().is_err());
     assert_eq!(oracle.messages("S").unwrap().len(), 1);
 
-    // The proxy holds two publications of a client that has gone. They overtake nothing, and are
-    // not lost.
+    // The proxy holds two publications of a client that has gone. Both still arrive, behind the
+    // message that another client publishes meanwhile.
     let mut client = Client::connect(proxy.port(), None).unwrap();
     proxy.hold(ToServer, true);
     client.publish("s", None, b"third").unwrap();

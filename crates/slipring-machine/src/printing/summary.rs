@@ -1,4 +1,4 @@
-//! Cores, caches and nodes in a few lines, also of large machines.
+//! The summary of a machine: its cores, caches and nodes in a few lines, even if it is large.
 
 use std::fmt::Write as _;
 
@@ -31,23 +31,24 @@ pub fn wrapped(first: &str, parts: &[String], indent: usize, width: usize) -> St
     text
 }
 
-/// Returns the CPUs of cores in runs of alike cores. `0-63 with 128-191` are 64 cores of two
-/// hardware threads each, `0-11 in twos` are six such cores, and `12-19` are eight cores of one
-/// thread each.
+/// Returns the CPUs of cores, with one text for each run of equal cores. `0-63 with 128-191` stands
+/// for 64 cores, each with two hardware threads: core 0 has the CPUs 0 and 128. `0-11 in twos`
+/// stands for six cores, each with two adjacent CPUs. `12-19` stands for eight cores with one CPU
+/// each.
 pub fn runs(cores: &[&Core]) -> Vec<String> {
     struct CoreRun {
         first: usize,
         last: usize,
         step: usize,
-        /// Distances of a core's hardware threads from its first.
+        /// Distance of each hardware thread of a core from the core's first one.
         offsets: Vec<usize>,
     }
     let mut runs: Vec<CoreRun> = Vec::new();
     for core in cores {
         let Some(first) = core.cpus.first() else { continue };
         let offsets: Vec<usize> = core.cpus.iter().map(|cpu| cpu - first).collect();
-        // The numbers of a core's threads are consecutive, or the first threads of all cores come
-        // first.
+        // A system numbers the threads of each core one after the other, or first numbers one
+        // thread of every core.
         let step = if offsets.get(1) == Some(&1) { offsets.len() } else { 1 };
         match runs.last_mut() {
             Some(run) if run.offsets == offsets && run.last + step == first => run.last = first,
@@ -91,8 +92,8 @@ pub fn size(kib: u64) -> String {
     format!("{} {}", text.trim_end_matches('0').trim_end_matches('.'), UNITS[unit])
 }
 
-/// Returns the level of a cache, with `d` or `i` behind it where the cache holds data or
-/// instructions alone.
+/// Returns the name of a cache, such as `L2`. The name of a cache that holds only data or only
+/// instructions ends with `d` or `i`.
 pub fn cache_name(cache: &Cache) -> String {
     let letter = match cache.holds {
         CacheHolds::Data => "d",
@@ -103,11 +104,12 @@ pub fn cache_name(cache: &Cache) -> String {
 }
 
 impl Machine {
-    /// Returns the cores, shared caches and nodes in a few lines, also of a machine with hundreds
-    /// of CPUs. The lines are indented by two, and have 80 characters at most, as a rule.
+    /// Returns the cores, shared caches and nodes in a few lines, even for a machine with hundreds
+    /// of CPUs. The lines are indented by two spaces, and usually have at most 80 characters.
     ///
-    /// `0-63 with 128-191` are 64 cores of two CPUs each, the first of CPUs 0 and 128.
-    /// `0-11 in twos` are six such cores, the first of CPUs 0 and 1.
+    /// `0-63 with 128-191` stands for 64 cores of two CPUs each: the first core has the CPUs 0 and
+    /// 128. `0-11 in twos` stands for six cores of two CPUs each: the first core has the CPUs 0 and
+    /// 1.
     ///
     /// ```
     /// use slipring_machine::{Machine, Snapshot};

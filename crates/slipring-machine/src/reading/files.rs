@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use super::snapshot::Snapshot;
 use crate::description::cpu_set::{CpuSet, shortened};
 
-/// Largest part of a file that is read, in bytes. The processor descriptions of 8192 CPUs are
-/// larger, but a part of them says enough.
+/// How much of a file is read at most, in bytes. The processor descriptions of 8192 CPUs are
+/// longer, but their beginning says enough.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The place of the files.
@@ -50,7 +50,7 @@ impl<'s> Files<'s> {
         self.lines_of(path, MOST_BYTES, |line| Some(line.to_owned()))
     }
 
-    /// Reads the lines of a file that `wanted` picks, each once.
+    /// Reads the lines of a file for which `wanted` returns `true`, without duplicates.
     pub fn lines(
         &self,
         path: &str,
@@ -59,8 +59,9 @@ impl<'s> Files<'s> {
         self.lines_of(path, MOST_BYTES, |line| wanted(line).then(|| line.to_owned()))
     }
 
-    /// Reads the results of `pick` for all lines, each result once. A snapshot holds the results,
-    /// so `pick` must return its own results unchanged.
+    /// Reads a file, calls `pick` for each line, and returns the results without duplicates. A
+    /// snapshot stores these results in place of the lines, so `pick` must return one of its own
+    /// results unchanged.
     pub fn picked(
         &self,
         path: &str,
@@ -69,8 +70,8 @@ impl<'s> Files<'s> {
         self.lines_of(path, MOST_BYTES, pick)
     }
 
-    /// Reads the wanted lines of a file's first 4 KiB. It is for files that the system is slow to
-    /// make.
+    /// Reads the wanted lines of a file's first 4 KiB, for files that the system is slow to
+    /// generate.
     pub fn first_lines(
         &self,
         path: &str,
@@ -129,7 +130,7 @@ impl<'s> Files<'s> {
         self.parse(path, &text).map(Some)
     }
 
-    /// Parses a number that stands in a file.
+    /// Parses a number that was found in a file.
     pub fn parse<N: std::str::FromStr>(&self, path: &str, text: &str) -> Result<N, MachineError> {
         let number = text.parse();
         number.map_err(|_| self.malformed(path, format!("{} is no such number", quoted(text))))

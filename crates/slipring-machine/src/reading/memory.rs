@@ -26,8 +26,8 @@ pub fn read(files: &Files<'_>) -> Result<Memory, MachineError> {
     })
 }
 
-/// Returns the size of the pages of this process's first mapping. The auxiliary vector has it, too,
-/// but not as text.
+/// Returns the size of the pages of this process's first mapping. The auxiliary vector also states
+/// the size, but not as text.
 fn page(files: &Files<'_>) -> Result<Option<u64>, MachineError> {
     const KEY: &str = "KernelPageSize:";
     let path = "proc/self/smaps";
@@ -37,7 +37,7 @@ fn page(files: &Files<'_>) -> Result<Option<u64>, MachineError> {
     files.parse(path, size).map(Some)
 }
 
-/// Returns the mode in brackets, of a text such as `always [madvise] never`.
+/// Returns the bracketed mode in a text such as `always [madvise] never`.
 fn transparent(files: &Files<'_>) -> Result<Option<String>, MachineError> {
     let path = format!("{TRANSPARENT}/enabled");
     let Some(text) = files.text(&path)? else { return Ok(None) };

@@ -4,7 +4,7 @@ use super::files::{Files, MachineError};
 
 const PATH: &str = "proc/cpuinfo";
 
-/// Key of the line of flags, one of which says that there is a hypervisor.
+/// Key of the line that lists the processor's flags, among them `hypervisor` on a virtual machine.
 const FLAGS: &str = "flags";
 
 /// Returns the part of a line of the processor's description that matters here, if any.
@@ -24,7 +24,8 @@ fn field(line: &str) -> Option<(&str, &str)> {
     Some((key.trim(), value.trim()))
 }
 
-/// Returns the processor's name, or all names if its kinds of cores have names of their own.
+/// Returns the processor's name. If only its cores have names, returns the name of each kind of
+/// core.
 pub fn processor(files: &Files<'_>) -> Result<Option<String>, MachineError> {
     let text = files.picked(PATH, pick)?.unwrap_or_default();
     let (mut names, mut parts, mut implementer) = (Vec::new(), Vec::new(), "");
@@ -42,7 +43,7 @@ pub fn processor(files: &Files<'_>) -> Result<Option<String>, MachineError> {
     Ok(Some(parts.join(" and ")).filter(|name| !name.is_empty()))
 }
 
-/// Returns the name of an ARM core, by the numbers of its maker and of the part.
+/// Returns the name of an ARM core from the numbers of its maker and part.
 fn part(implementer: &str, part: &str) -> String {
     let name = match (implementer, part) {
         ("0x41", "0xd03") => "Cortex-A53",

@@ -1,4 +1,4 @@
-//! The files from which a description is read, as one text.
+//! A snapshot: one text with all the files from which a machine's description is read.
 //!
 //! A line is `path: content`. The path is relative to the root. `[0-3,8]` in a path stands for one
 //! file for each of these numbers, all with this content. In the content, `\n`, `\t` and `\\` stand
@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use crate::description::cpu_set::{CpuSet, shortened};
 
-/// Number of files that a snapshot may have. A machine of 8192 CPUs has fewer.
+/// How many files a snapshot may have. A machine with 8192 CPUs has fewer.
 const MOST_FILES: usize = 1 << 19;
 /// Largest size of all files together, in bytes.
 const MOST_BYTES: usize = 64 << 20;
@@ -75,7 +75,8 @@ impl Snapshot {
     /// Writes each file below a folder, which must exist. Folders in between are made.
     ///
     /// # Errors
-    /// The system refuses to make a folder or a file. Some files may exist then.
+    /// The system refuses to make a folder or a file. Some of the files may then already be
+    /// written.
     ///
     /// ```
     /// use slipring_machine::{Machine, Snapshot};
@@ -110,7 +111,7 @@ impl Snapshot {
 }
 
 impl fmt::Display for Snapshot {
-    /// Writes one line for all files of the same content whose paths differ in one number.
+    /// Writes a single line for files with the same content whose paths differ only in one number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let files = self.files.iter().map(|(path, content)| (path.clone(), content.as_str()));
         let mut lines: Vec<(String, &str)> = files.collect();

@@ -9,12 +9,12 @@ use crate::description::parts::{Cache, CacheHolds, Core, CoreKind, Node, Package
 const CPUS: &str = "sys/devices/system/cpu";
 const NODES: &str = "sys/devices/system/node";
 
-/// Largest level of a cache. Real ones have four.
+/// Highest cache level that is accepted. Real machines have four levels.
 const MOST_LEVELS: u32 = 16;
-/// Largest number of caches of a CPU that are read. Real ones have five.
+/// How many caches of one CPU are read at most. Real CPUs have five.
 const MOST_CACHES: usize = 64;
 
-/// Returns the CPUs that are online, and the CPUs that exist and are offline.
+/// Returns two sets: the CPUs that are online, and the CPUs that exist but are offline.
 pub fn online(files: &Files<'_>) -> Result<(CpuSet, CpuSet), MachineError> {
     let list = format!("{CPUS}/online");
     let online = match files.cpus(&list)? {
@@ -79,7 +79,8 @@ pub fn nodes(files: &Files<'_>, online: &CpuSet) -> Result<Vec<Node>, MachineErr
     Ok(nodes)
 }
 
-/// Returns the size of the memory in MiB, of a line such as `Node 0 MemTotal: 16384 kB`.
+/// Reads the size of the memory from a line such as `Node 0 MemTotal: 16384 kB`, and returns it in
+/// MiB.
 fn memory(files: &Files<'_>, path: &str) -> Result<Option<u64>, MachineError> {
     let Some(text) = files.lines(path, |line| line.contains("MemTotal:"))? else {
         return Ok(None);
@@ -134,7 +135,7 @@ pub fn cores(
         if seen.contains(first) {
             continue;
         }
-        // Where the lists of two CPUs disagree, the one with the lower number is right.
+        // If the lists of two CPUs disagree, the list of the CPU with the lower number counts.
         let cpus = siblings(files, first)?.intersection(online).difference(&seen);
         seen.extend(&cpus);
         let path = format!("{CPUS}/cpu{first}/topology/physical_package_id");
@@ -171,7 +172,7 @@ fn siblings(files: &Files<'_>, cpu: usize) -> Result<CpuSet, MachineError> {
     Ok(CpuSet::from_iter([cpu]))
 }
 
-/// Returns the caches, the highest level first, then by their first CPU.
+/// Returns the caches in order: by level, the highest first, and within a level by their first CPU.
 pub fn caches(files: &Files<'_>, online: &CpuSet) -> Result<Vec<Cache>, MachineError> {
     let mut caches: Vec<Cache> = Vec::new();
     for cpu in online.iter() {
@@ -180,7 +181,7 @@ pub fn caches(files: &Files<'_>, online: &CpuSet) -> Result<Vec<Cache>, MachineE
             let found = cache(files, &format!("{folder}/index{index}"), cpu)?;
             let Some(mut cache) = found else { continue };
             cache.cpus = cache.cpus.intersection(online);
-            // Each CPU of a cache lists the cache.
+            // Every CPU that uses a cache lists it, so it counts only at the first of these CPUs.
             if cache.cpus.first() == Some(cpu) && !caches.contains(&cache) {
                 caches.push(cache);
             }
@@ -224,7 +225,7 @@ fn cache(files: &Files<'_>, folder: &str, cpu: usize) -> Result<Option<Cache>, M
     Ok(Some(Cache { level, holds, size_kib, line_bytes, cpus }))
 }
 
-/// Returns a size such as `32K` in KiB.
+/// Parses a size such as `32K`, and returns it in KiB.
 fn kib(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

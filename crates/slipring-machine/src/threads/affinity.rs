@@ -1,4 +1,4 @@
-//! Binding threads to CPUs, by the affinity mask of the system.
+//! Binds threads to CPUs by means of the system's affinity masks.
 //!
 //! On systems other than Linux, [`pin`], [`unpin`] and [`bind`] do nothing, and [`bind_thread`]
 //! fails.
@@ -51,8 +51,8 @@ pub(crate) const MAX_CPUS: usize = 1024;
 /// value is dropped. The drop gives the thread its old affinity mask back.
 ///
 /// # Errors
-/// The set is empty, the system refuses the mask, or the system is not Linux. With more than 1024
-/// CPUs in the system, binding is an error, too.
+/// The set is empty, the system refuses the mask, or the system is not Linux. On a system with more
+/// than 1024 CPUs, every call is an error.
 ///
 /// ```
 /// use slipring_machine::{CpuSet, allowed_cpus, bind_thread};
@@ -75,8 +75,9 @@ pub fn bind_thread(cpus: &CpuSet) -> Result<BoundThread, BindError> {
 #[derive(Debug)]
 #[must_use = "the drop undoes the binding"]
 pub struct BoundThread {
-    /// Mask before the binding. `None` if the mask was the same, so that the system was not asked
-    /// to set it: a mask that a program sets also bounds what a control group grants later.
+    /// Mask before the binding. `None` if the thread already had the requested mask. In that case
+    /// the system is not asked to set it, because a mask that a program has set also limits the
+    /// thread to these CPUs when its control group is granted more.
     old: Option<system::Mask>,
     /// A mask belongs to the thread that was bound, so the drop must run there.
     of_one_thread: PhantomData<*const ()>,
@@ -88,7 +89,7 @@ impl Drop for BoundThread {
     }
 }
 
-/// The error of a thread that the system did not bind.
+/// The system did not bind the thread to the CPUs.
 #[derive(Debug)]
 pub struct BindError {
     cpus: CpuSet,
@@ -147,7 +148,7 @@ mod system {
         (0..Mask::MAX_CPU).filter(|&cpu| mask.is_set(cpu)).collect()
     }
 
-    /// Sets the mask of the calling thread, and returns its old mask if that was different.
+    /// Sets the mask of the calling thread. Returns the old mask, or `None` if it was the same.
     pub fn replace_mask(cpus: &CpuSet) -> io::Result<Option<Mask>> {
         let mut mask = Mask::new();
         for cpu in cpus.iter() {

@@ -109,8 +109,8 @@ mod system {
         }
     }
 
-    /// Makes the calling thread's sleeps end when they are due; by default Linux may end them 50 µs
-    /// later. Does nothing on other systems.
+    /// Makes the calling thread's sleeps end on time. By default, Linux may end them up to 50 µs
+    /// late. Does nothing on other systems.
     ///
     /// ```
     /// slipring_machine::set_fine_timer();
@@ -124,7 +124,7 @@ mod system {
 mod system {
     use std::time::Duration;
 
-    /// No state: the caller passes the length of each sleep.
+    /// Without state, because the system is given the length of each sleep rather than its end.
     #[derive(Clone, Copy, Debug)]
     pub struct Timer;
 

@@ -44,8 +44,8 @@ fn children_cpu() -> Option<Duration> {
     Some(Duration::from_millis(10 * ticks))
 }
 
-/// Processor time that the whole machine has used until a moment, and the part of it that this
-/// process has used, including the processes that this process has started and waited for.
+/// The processor time used so far, at one moment, by the whole machine and by this process. The
+/// time of this process includes that of the processes that it has started and waited for.
 ///
 /// ```
 /// use slipring_machine::MachineUsage;
@@ -86,7 +86,7 @@ impl MachineUsage {
             .filter(|(i, _)| ![3, 4].contains(i))
             .map(|(_, ticks)| ticks)
             .sum();
-        // A tick of this file is a hundredth of a second on every Linux of today.
+        // On every Linux of today, a tick in this file is a hundredth of a second.
         Some(Self {
             at: Instant::now(),
             all: Duration::from_millis(10 * busy),
@@ -94,13 +94,13 @@ impl MachineUsage {
         })
     }
 
-    /// Returns how many cores other processes have used on average since `before`. The figure is
-    /// exact to about a tick per core, so it is absent for less than 200 ms.
+    /// Returns how many cores other processes have used on average since `before`. The result has
+    /// an error of about a tick per core, so it is `None` within the first 200 ms.
     ///
     /// Example: [`MachineUsage`].
     pub fn others_since(before: Self) -> Option<f64> {
         let now = Self::now().filter(|now| now.at - before.at > Duration::from_millis(200))?;
-        // Some hypervisors take stolen time back, so a sum can become smaller.
+        // Some hypervisors correct the stolen time downwards, so a sum can become smaller.
         let own = now.own.saturating_sub(before.own);
         let others = now.all.saturating_sub(before.all).saturating_sub(own);
         Some(others.as_secs_f64() / (now.at - before.at).as_secs_f64())

@@ -1,4 +1,4 @@
-//! The watchdog, and the way in which tests skip themselves where there is no server.
+//! The watchdog, and the check by which a test skips itself if there is no server program.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 #[path = "../../../slipring/tests/common/watchdog.rs"]
@@ -10,7 +10,7 @@ use slipring_nats_server::{Options, Server, binary};
 
 pub use watchdog::watched;
 
-/// Time limit of a wait for something that happens at once, as a rule.
+/// Time limit of a wait for something that usually happens at once.
 pub const SOON: Duration = Duration::from_secs(30);
 
 /// Says on stderr, which the harness does not hold back, that a test could not run.
