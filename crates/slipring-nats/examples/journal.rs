@@ -5,9 +5,9 @@
 //! cargo run --release -p slipring-nats --example replay -- URL    in another terminal
 //! ```
 //!
-//! Without an address, the program starts a nats-server, which it finds or installs (`cargo xtask
-//! nats`), and prints its address. The server keeps running when the program ends, and the program
-//! prints how to end it. The options:
+//! Without an address, the program finds or installs a nats-server (like `cargo xtask nats`),
+//! starts it, and prints its address. The server keeps running when the program ends, and the
+//! program prints how to end it. The options:
 //!
 //! - `--events N`: ends after N events. Default: runs until it is killed.
 //! - `--rate N`: events per second, at least 1. Default: 100,000.

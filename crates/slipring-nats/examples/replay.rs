@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The program follows the stream until it is killed, and waits while the server is away. With
-//! `--until-end` it ends behind the last order that the stream has at the start, and with `--events
-//! N` after N orders.
+//! `--until-end`, it ends after the last order that the stream has when the program starts. With
+//! `--events N`, it ends after N orders.
 
 #[path = "orders/mod.rs"]
 mod orders;

@@ -65,10 +65,10 @@ use crate::runtime::Background;
 /// # Guarantees
 ///
 /// - Events that were not acknowledged come again: a program that is killed between its work and
-///   the acknowledgement finds them at [`next_seq`](NamedConsumer::next_seq). Acknowledged events
-///   of up to one message come again as well, because the note counts whole messages. A program
-///   that must not repeat its work stores the position together with the work, and uses the note
-///   for [`trim`] alone.
+///   the acknowledgement finds them at [`next_seq`](NamedConsumer::next_seq). Some acknowledged
+///   events also come again, less than a message of them, because the note counts whole messages. A
+///   program that must not repeat its work stores the position together with the work, and uses the
+///   note for [`trim`] alone.
 /// - The note is as durable as the stream, whose storage and replicas it has.
 /// - A name belongs to one program at a time. Two programs that use it overwrite each other's
 ///   notes.
@@ -83,7 +83,7 @@ pub struct NamedConsumer {
     connection: Connection,
     stream: String,
     name: String,
-    /// Creation time of the note's stream.
+    /// Creation time of the stream that the note belongs to.
     created: String,
     /// Sequence up to which all messages were acknowledged.
     floor: u64,
@@ -91,7 +91,7 @@ pub struct NamedConsumer {
 }
 
 impl NamedConsumer {
-    /// Opens the note `name` of the stream. A new note begins in front of the oldest event.
+    /// Opens the note `name` of the stream. A new note begins at the oldest event.
     ///
     /// Example: [`NamedConsumer`].
     ///
@@ -133,9 +133,9 @@ impl NamedConsumer {
     }
 
     /// Returns the position of the first event that was not acknowledged. After
-    /// [`open`](NamedConsumer::open), it may be up to a message before the position that was last
-    /// given to [`acknowledge`](NamedConsumer::acknowledge). Returns `None` if the stream had no
-    /// message when the note was opened, and no position was acknowledged since.
+    /// [`open`](NamedConsumer::open), it may be lower than the position that was last given to
+    /// [`acknowledge`](NamedConsumer::acknowledge), by less than a message. Returns `None` if the
+    /// stream had no message when the note was opened, and no position was acknowledged since.
     ///
     /// Example: [`NamedConsumer`].
     pub fn next_seq(&self) -> Option<u64> {
@@ -145,8 +145,8 @@ impl NamedConsumer {
     /// Records that the program has finished with all events before position `next`, and with none
     /// from there on. `next` may be lower than in an earlier call.
     ///
-    /// Blocks for some requests to the server, which take milliseconds. Call it every second or
-    /// every 100,000 events, for instance, rather than for each event.
+    /// The call waits for the answers to some requests, which takes milliseconds. So call it once a
+    /// second or once in 100,000 events, for instance, and not for each event.
     ///
     /// Example: [`NamedConsumer`].
     ///
@@ -178,8 +178,9 @@ impl NamedConsumer {
                     gone: None,
                 });
             }
-            // If the note moves forward, the search begins at the last acknowledged message. That
-            // message is read first, because the stream may have lost its end meanwhile.
+            // If the note moves forward, the search can begin at the last acknowledged message.
+            // That message is read first, to see whether the stream still has it: the stream may
+            // have lost its end.
             let mut low = 0;
             if before.is_some_and(|before| before <= next) && floor > state.first_seq {
                 let message = connection.next_from(stream, floor).await.map_err(failed)?;
@@ -256,9 +257,9 @@ impl fmt::Debug for NamedConsumer {
 pub struct Trim {
     /// Number of removed messages.
     pub messages: u64,
-    /// Oldest position that the stream has now; `None` if the stream has no message.
+    /// Oldest position that the stream still has; `None` if the stream has no message.
     pub oldest: Option<u64>,
-    /// Consumer that has acknowledged least, which keeps the remaining messages.
+    /// Consumer that has acknowledged the least. The remaining messages are kept for it.
     pub held_by: String,
 }
 
@@ -266,14 +267,14 @@ pub struct Trim {
 /// belong to [`NamedConsumer`]s, or to durable consumers of programs in other languages that
 /// acknowledge each message.
 ///
-/// For a consumer of another program, the server's `ack_floor` counts. With the deliver policies
-/// `new`, `last` and `last_per_subject`, and those that begin at a sequence or a time, the floor
-/// begins where the consumer does, and the consumer does not keep earlier messages.
+/// For a consumer of another program, the server's `ack_floor` counts. A consumer with another
+/// deliver policy than `all` may begin in the middle of the stream. Its floor then begins there as
+/// well, so `trim` keeps no earlier messages for it.
 ///
 /// The stream's last message stays, because it tells a sink where to continue. A sink may publish
-/// meanwhile. A consumer that has acknowledged nothing keeps all messages. Consumers that the call
-/// does not name keep no messages, and a source that needs removed events ends with
-/// [`Error::Trimmed`].
+/// meanwhile. As long as a named consumer has acknowledged nothing, all messages are kept. No
+/// messages are kept for consumers that the call does not name. A source that needs removed events
+/// ends with [`Error::Trimmed`].
 ///
 /// The stream's own limits (`max_age`, for instance) do not wait for consumers. The user needs the
 /// permission for `$JS.API.CONSUMER.INFO` and `$JS.API.STREAM.PURGE`.
@@ -329,7 +330,8 @@ async fn check_stream(connection: &Connection, stream: &str) -> Result<String, E
     if info.config["mirror"].is_null() {
         return Ok(info.created);
     }
-    // The positions of a mirror may fall if its origin loses its end and continues.
+    // If the origin of a mirror loses its end and continues, positions that the mirror already has
+    // come again.
     let wrong = vec!["it is a mirror, and a note must be that of its origin".into()];
     Err(Error::WrongStream { stream: stream.into(), wrong })
 }
@@ -343,8 +345,8 @@ async fn consumer(connection: &Connection, stream: &str, name: &str) -> Result<C
     }
 }
 
-/// Returns the position in front of the first message that is left behind sequence `floor`. If
-/// there is none, returns the end of the stream's last message.
+/// Returns the position at which the first message after sequence `floor` begins. If there is no
+/// such message, returns the end of the stream's last message.
 async fn position(
     connection: &Connection,
     stream: &str,

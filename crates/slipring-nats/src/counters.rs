@@ -22,8 +22,9 @@ pub enum State {
     Ended,
 }
 
-/// A snapshot of a sink's counts, as [`RunningSink::counters`](crate::RunningSink::counters) and
-/// the end of a sink return it.
+/// A snapshot of a sink's counts. [`RunningSink::counters`](crate::RunningSink::counters) returns
+/// it while the sink runs, and [`RunningSink::join`](crate::RunningSink::join) returns the last
+/// one.
 ///
 /// Example: [`Sink`](crate::Sink).
 #[derive(Clone, Debug, Default)]
@@ -36,22 +37,23 @@ pub struct Counters {
     pub incarnation: u64,
     /// Position behind the last event that the engine has acknowledged.
     pub acknowledged: u64,
-    /// Number of positions that the ring has published and the engine has not acknowledged, at the
+    /// Number of positions that the ring had published but the engine had not acknowledged, at the
     /// sink's last check.
     pub lag: u64,
     /// Number of acknowledged events.
     pub events: u64,
     /// Number of acknowledged frames, or batches of single events.
     pub frames: u64,
-    /// Acknowledged bytes: payloads, with the headers of frames.
+    /// Acknowledged bytes: the payloads of messages. The payload of a frame includes the frame's
+    /// header.
     pub bytes: u64,
     /// Number of frames that are sent and not acknowledged.
     pub in_flight: u64,
     /// Number of frames that were sent again.
     pub resent: u64,
-    /// Number of times that the connection was lost, or left for another server.
+    /// How often the sink lost the connection, or left it for another server.
     pub reconnects: u64,
-    /// Number of doubts: each time the sink asked the engine where to continue.
+    /// Number of doubts. In each, the sink asked the engine where to continue.
     pub doubts: u64,
     /// Reason of the last doubt; empty if there was none.
     pub last_doubt: String,

@@ -31,7 +31,7 @@ type Encode<E> = Box<dyn FnMut(&E, &mut Vec<u8>) + Send>;
 type Subject<E> = Box<dyn FnMut(&E) -> String + Send>;
 
 enum EncodingKind<E> {
-    /// Frames of events of one size, which `append` knows at compile time.
+    /// Frames whose events all have one size. `append` knows it at compile time.
     Plain { size: u32, append: fn(&E, &mut Vec<u8>) },
     /// Frames of events of varying sizes.
     By(Encode<E>),
@@ -40,8 +40,8 @@ enum EncodingKind<E> {
 }
 
 impl<E> Encoding<E> {
-    /// Events that are plain data. A frame has their bytes as they lie in memory. All bytes of an
-    /// event are initialised and none is padding, which the derives of `zerocopy` check.
+    /// Events that are plain data. A frame contains their bytes as they lie in memory. An event has
+    /// no padding and no uninitialised bytes, which the derives of `zerocopy` check.
     ///
     /// Readers on other machines must have the same byte order.
     ///
@@ -58,8 +58,8 @@ impl<E> Encoding<E> {
         Encoding { fingerprint, kind: EncodingKind::Plain { size, append } }
     }
 
-    /// Events that `encode` turns into bytes: it appends them to the given vector. In a frame, each
-    /// event has its length in front.
+    /// Events of any type: `encode` appends the bytes of an event to the given vector. In a frame,
+    /// the length of each event precedes its bytes.
     ///
     /// `encode` runs on the sink's thread. A panic ends the sink with
     /// [`Error::Function`](crate::Error).
@@ -141,8 +141,8 @@ impl<E> Encoding<E> {
         }
     }
 
-    /// Returns the subject of an event's own message, or the reason why the stream does not take
-    /// it.
+    /// Returns the subject for the event's message, or the reason why the stream does not take that
+    /// subject.
     pub(crate) fn subject(&mut self, event: &E) -> Result<String, String> {
         let EncodingKind::Messages { subject, covered, .. } = &mut self.kind else {
             return Ok(String::new());
@@ -208,8 +208,9 @@ impl<E> Decoding<E> {
         Decoding { fingerprint, kind: DecodingKind::Plain { size, copy } }
     }
 
-    /// Events that `decode` makes from the bytes which the sink's closure appended. The slot still
-    /// has the event of the previous lap. An error or a panic ends the source with
+    /// Events from [`Encoding::by`] or [`Encoding::messages`]: `decode` gets the bytes that the
+    /// sink's closure appended, and writes the event into the ring's slot. The slot still contains
+    /// the event of the previous lap. An error or a panic ends the source with
     /// [`Error::Function`](crate::Error), and the event is not published.
     ///
     /// Example: [`Decoding`].

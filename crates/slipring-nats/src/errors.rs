@@ -235,7 +235,7 @@ pub enum Error {
         /// Sequence of the stream's last message, which is gone.
         last_sequence: u64,
     },
-    /// The stream is full, and the sink was asked to wait no longer.
+    /// The stream is full, and the sink has waited as long as it was asked to.
     #[error("{}", line!("the stream is full ({why}): raise its limits, or remove old messages"))]
     Full {
         /// The server's words.

@@ -42,7 +42,7 @@ pub async fn extent(connection: &Connection, stream: &str) -> Result<Result<Exte
     Ok(Ok(Extent { positions, sequence, journals }))
 }
 
-/// Needs of a source, and its knowledge of the stream.
+/// The positions that a source needs, and what it knows about the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Next position of the ring.
@@ -61,14 +61,14 @@ pub struct Found {
     /// Sequence of the first message that ends behind the ring's position, or of the next message
     /// to come.
     pub sequence: u64,
-    /// Error that describes the messages which are gone at the stream's end. The source has nothing
-    /// to read, and waits.
+    /// Error that says which messages are gone at the stream's end. In this case the source has
+    /// nothing to read, and waits.
     pub doubt: Option<Error>,
 }
 
-/// Returns the place at which a source continues in a stream of this state. Refuses a message of
-/// another journal, and a stream that has fewer positions than the ring. If the source ends with
-/// the stream, also refuses a stream that has lost its end.
+/// Returns the place at which a source continues in the stream, whose state is `state`. Refuses a
+/// message of another journal, and a stream that has fewer positions than the ring. If the source
+/// ends with the stream, also refuses a stream that has lost its end.
 pub async fn find(
     connection: &Connection,
     stream: &str,
@@ -105,7 +105,7 @@ pub async fn find(
 }
 
 impl Wanted {
-    /// Refuses a stream that has lost its end, by its state and its last message.
+    /// Refuses a stream that has lost its end, judging by its state and its last message.
     fn check_end(&self, state: &StreamState, last: Option<(u64, Header)>) -> Result<(), Error> {
         if let (Some(expected), Some((_, last))) = (self.journal, last) {
             check_journal(expected, last.ring)?;
@@ -114,8 +114,9 @@ impl Wanted {
         let (sequence, end) = last.map_or((0, 0), |(sequence, last)| (sequence, last.end()));
         let stored = state.last_stored();
         if last.is_none() && stored > 0 && stored >= self.seen {
-            // Retention may have emptied the stream after the ring got all of its events. A source
-            // that never saw the stream's end does not know whether the ring has all of them.
+            // Retention may have emptied the stream after the ring got all of its events. But a
+            // source that never saw the stream's end does not know whether the ring has all of
+            // them.
             return match self.until.is_some_and(|until| until == 0 || until > self.next) {
                 true => Err(Error::Emptied { last_sequence: stored }),
                 false => Ok(()),
@@ -138,16 +139,17 @@ fn lost(needs: u64, found: u64, gone: Option<(u64, u64)>) -> Error {
     Error::LostAcknowledged { acknowledged: needs.checked_sub(1), found, gone }
 }
 
-/// A search by the positions in the messages, which grow with their sequences. Each probe fetches a
-/// whole message, which takes milliseconds. So the search first probes the first and the last
-/// message, where most sources begin. Then it alternates between the place that the position would
-/// have if all messages were equally long, and the middle of the range.
+/// A search for the message with a position. The positions in messages grow with the messages'
+/// sequences. Each probe fetches a whole message, which takes milliseconds, so there should be few.
+/// The first two probes are the first and the last message, because most sources begin there. Then
+/// the search alternates between two guesses: the sequence that the position would have if all
+/// messages had equally many positions, and the middle of the range.
 struct Search {
     /// Position that is searched for.
     wanted: u64,
-    /// Every message before this sequence ends at `wanted` or earlier.
+    /// Every message before this sequence ends at `wanted` or before it.
     low: u64,
-    /// The messages from this sequence on end behind `wanted`.
+    /// Every message from this sequence on ends behind `wanted`.
     high: u64,
     /// Header of the last probed message before `low`.
     before: Option<Header>,
@@ -179,8 +181,8 @@ impl Search {
         })
     }
 
-    /// Estimates the sequence of the position, as if all messages between the known ones were
-    /// equally long.
+    /// Estimates the sequence of the message with the wanted position, as if all messages between
+    /// the known ones had equally many positions.
     fn guess(&self) -> Option<u64> {
         let (from, (sequence, behind)) = (self.before?.end(), self.behind?);
         let share = |whole: u64| {

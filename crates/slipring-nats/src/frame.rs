@@ -22,17 +22,18 @@ pub const MAGIC: [u8; 8] = *b"SLIPFRAM";
 pub const VERSION: u16 = 1;
 /// Length of a frame's header, in bytes.
 pub const HEADER: usize = size_of::<Layout>();
-/// Greatest length of a frame with its header, in bytes, even if the server takes more.
+/// Greatest length of a frame with its header, in bytes. A sink makes no longer ones, even if the
+/// server accepts them.
 pub const MAX_FRAME: usize = 512 * 1024;
 /// Default greatest length of a frame, in bytes. A message is longer than its frame, because it
-/// also has its subjects. With this length, two messages still fit into the buffer of 1 MiB that a
-/// reading client grows to, and four into a source's request of 2 MiB.
+/// also has its subjects. With this length, two messages still fit into the read buffer of a
+/// client, which grows to 1 MiB, and four into a source's request of 2 MiB.
 pub const USUAL_FRAME: usize = 511 * 1024;
 /// Length of the number in front of an event of varying size, in bytes.
 pub const LENGTH: usize = 4;
 /// Greatest number of messages that a sink has in flight.
 pub const MAX_WINDOW: u32 = 256;
-/// Greatest incarnation of a sink. It leaves one number for a successor.
+/// Greatest incarnation of a sink. There is one greater number, which its successor needs.
 pub const MAX_INCARNATION: u64 = u64::MAX - 1;
 
 /// The bytes of a frame's header in the message. All numbers are little-endian.
@@ -129,7 +130,7 @@ pub struct Header {
     pub window: u32,
 }
 
-/// The reason why bytes are not a frame.
+/// The reason why bytes are not a valid frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bad {
     /// No sink wrote the message.
@@ -249,7 +250,7 @@ pub struct Events<'p> {
 enum Size {
     /// The same for all events, in bytes.
     Same(usize),
-    /// Given by the number in front of the event.
+    /// Each event has its own size, which the number in front of it gives.
     InFront,
     /// The whole payload.
     Whole,

@@ -23,10 +23,11 @@ use crate::frame::{Bad, Events, Header, Id, is_hex};
 
 /// Name of the header that describes a single event.
 pub const DESCRIPTION: &str = "Slipring";
-/// Name of the header with a single event's position, for programs that need no more.
+/// Name of the header with the position of a single event, for programs that need only the
+/// position.
 pub const POSITION: &str = "Slipring-Position";
 
-/// Returns the description of a message with the event `payload`.
+/// Returns the description of a message whose payload is the event `payload`.
 pub fn describe(header: &Header, payload: &[u8]) -> String {
     let mut line = String::with_capacity(160);
     let _ = write!(

@@ -23,7 +23,8 @@ pub struct Order {
 }
 
 impl Order {
-    /// Makes the order of a position, so that the other side can detect a wrong one.
+    /// Makes the order that belongs to a position. The other side makes the same order, and so
+    /// detects a wrong one.
     pub fn at(seq: u64) -> Order {
         let mixed = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let instrument = [mixed, 0, 0, 0, 0];
@@ -43,7 +44,7 @@ impl Order {
     }
 }
 
-/// Prints to stderr the error that a side ended with, if any.
+/// Turns the result of a side into an exit code, and prints its error to stderr.
 pub fn ended(result: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -90,7 +91,7 @@ pub fn arguments() -> Result<Arguments, String> {
     Ok(arguments)
 }
 
-/// Returns the end of a line, with the reason if a side makes no progress.
+/// Prints the end of an output line. If a side makes no progress, it also prints the reason.
 pub fn end_line(state: State, why: &str) {
     match state {
         State::Publishing | State::Ended => println!(),

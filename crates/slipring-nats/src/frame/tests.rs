@@ -6,7 +6,7 @@ const FINGERPRINT: u64 = 0x62fd_1a77_e923_11bc;
 /// Number of random frames of each test.
 const ROUNDS: usize = if cfg!(miri) { 20 } else { 400 };
 
-/// Returns a header with random fields that contradict nothing.
+/// Returns a header with random fields that do not contradict each other.
 fn header(event_size: u32, count: u32) -> Header {
     let after = fastrand::u64(..u64::MAX / 2);
     Header {
@@ -139,8 +139,8 @@ fn a_frame_that_is_cut_or_goes_on_is_refused() {
     }
 }
 
-/// The checksum protects only against accidents. A reader stays within the payload, whatever a
-/// frame with a right checksum says.
+/// The checksum protects only against accidents. So a reader stays within the payload, whatever a
+/// frame with a correct checksum says.
 #[test]
 fn forged_numbers_lead_nowhere_beyond_the_payload() {
     let fields = [8, 10, 12, 72, 76, 80, 84, 88, 92];
@@ -182,8 +182,8 @@ fn forged_lengths_of_events_are_refused() {
         assert!(found.len() <= count as usize);
         let all: usize = found.iter().flatten().map(|event| LENGTH + event.len()).sum();
         let whole = found.iter().all(Result::is_ok);
-        // Another length may lead to other events of the same count and length. Only the checksum
-        // can detect that.
+        // A wrong length may divide the payload into other events, with the same count and total
+        // length. Only the checksum can detect that.
         assert!(!whole || all == payload.len(), "{found:?}");
     }
 }

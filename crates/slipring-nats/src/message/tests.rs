@@ -20,7 +20,7 @@ fn payload() -> Vec<u8> {
     std::iter::repeat_with(|| fastrand::u8(..)).take(fastrand::usize(..60)).collect()
 }
 
-/// Returns a description with a right checksum.
+/// Returns a description with a correct checksum.
 fn signed(text: &str, payload: &[u8]) -> String {
     format!("{text} {:08x}", checksum(text, payload))
 }

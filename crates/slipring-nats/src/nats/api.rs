@@ -19,10 +19,10 @@ use crate::resume::Tail;
 pub const NO_STREAM: u64 = 10059;
 /// The stream has no such message.
 pub const NO_MESSAGE: u64 = 10037;
-/// The condition names another last sequence than the stream's.
+/// The last sequence that the condition names is not that of the stream.
 pub const WRONG_LAST_SEQUENCE: u64 = 10071;
-/// Code that replaces [`WRONG_LAST_SEQUENCE`] while a cluster has another publication of the
-/// subject in flight.
+/// The code that a cluster returns instead of [`WRONG_LAST_SEQUENCE`] while another publication of
+/// the same subject is in flight.
 pub const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
 /// The store refuses the message, because a limit of messages or bytes is reached.
 pub const STORE_FAILED: u64 = 10077;
@@ -40,7 +40,7 @@ const MAX_CONSUMERS: u64 = 10026;
 const UNAVAILABLE: u64 = 10008;
 /// The stream is sealed.
 pub const SEALED: u64 = 10109;
-/// The message names another stream than its subject leads to.
+/// The message names one stream, but its subject belongs to another.
 pub const OTHER_STREAM: u64 = 10060;
 
 /// The part of an answer that describes a refusal.
@@ -84,8 +84,8 @@ impl Info {
     }
 
     /// Returns whether the stream is known never to have had a message. Its last sequence is then
-    /// one less than its first (`first_seq`). If an update or a purge has moved the first sequence,
-    /// an unused stream is not recognised.
+    /// one less than its first (`first_seq`). An unused stream is not recognised if an update or a
+    /// purge has moved its first sequence.
     pub fn is_unused(&self) -> bool {
         let first = self.config["first_seq"].as_u64().unwrap_or(1).max(1);
         let state = &self.state;
@@ -111,7 +111,8 @@ pub struct StreamState {
     pub messages: u64,
     pub first_seq: u64,
     pub last_seq: u64,
-    /// Whether the server has the time of a last message, even if that message is gone.
+    /// Whether the server knows the time at which a last message was stored, even if that message
+    /// is gone.
     #[serde(rename = "last_ts", default, deserialize_with = "is_moment")]
     pub has_stored: bool,
 }
@@ -194,8 +195,8 @@ impl Connection {
         Ok(info.is_unused() && info.state.last_seq == last)
     }
 
-    /// Removes a consumer of a stream, if the client is connected. Returns whether the user is
-    /// allowed to.
+    /// Removes a consumer of a stream, if the client is connected. Returns `false` if the user
+    /// lacks the permission.
     pub async fn delete_consumer(&self, stream: &str, consumer: &str) -> bool {
         if self.is_away() {
             return true;
@@ -294,8 +295,9 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// Returns the end of the stream by a single request, from its last message alone. If messages
-    /// were removed at the end, the result is wrong, but then no condition that names it holds.
+    /// Returns the end of the stream by a single request, which only reads the last message. If
+    /// messages were removed at the end, the result is wrong, but harmless: a condition that names
+    /// the wrong sequence does not hold.
     pub async fn quick_tail(&self, stream: &str) -> Result<Result<Tail, Error>, Fault> {
         match self.get(stream, json!({ "last_by_subj": ">" })).await? {
             Some(last) => {
@@ -307,11 +309,11 @@ impl Connection {
 
     /// Returns the end of the stream.
     ///
-    /// One request returns the stream's last sequence, and the next one its last message. The two
-    /// belong together if the message has that sequence or a later one. If the message has an
-    /// earlier one, because messages were removed at the end, they belong together if a third
-    /// request returns the same last sequence. Messages that are appended after the answers make
-    /// the next condition false.
+    /// The first request returns the stream's last sequence, and the second returns its last
+    /// message. The answers describe one state if the message has that sequence or a later one. If
+    /// its sequence is lower, messages were removed at the end. Then a third request must return
+    /// the same last sequence as the first, or the requests are repeated. If a message is appended
+    /// after the answers, the condition of the next append does not hold.
     pub async fn tail(&self, stream: &str) -> Result<Result<Tail, Error>, Fault> {
         loop {
             let before = self.info(stream).await?.state;
@@ -319,7 +321,7 @@ impl Connection {
                 return Ok(Ok(Tail { last_sequence: before.last_seq, last: None }));
             }
             let Some(last) = self.last(stream).await? else {
-                // The stream has changed between the requests.
+                // The stream had messages a moment ago, so it has changed between the requests.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
             };
@@ -337,8 +339,8 @@ impl Connection {
 mod tests {
     use super::*;
 
-    /// A replica without a leader answers from its own state, which may be less than the stream
-    /// has.
+    /// A replica without a leader answers from its own state, which may lack messages of the
+    /// stream.
     #[test]
     fn an_answer_without_a_leader_does_not_count() {
         let answer = |cluster: &str| {

@@ -27,11 +27,11 @@ pub const REQUEST: Duration = Duration::from_secs(2);
 const PING: Duration = Duration::from_secs(2);
 /// Time limit of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Time that an opening sink or source waits for a stream's leader. The servers elect one in 4 to 9
-/// s.
+/// How long a sink or source that is being opened waits for a stream's leader. The servers elect
+/// one in 4 to 9 s.
 const ELECTION: Duration = Duration::from_secs(15);
-/// Time without success after which a client leaves a connected server, which may be cut off from
-/// its cluster and then has no stream.
+/// Time without success after which a client leaves a server that it is connected to. The server
+/// may be cut off from its cluster, and cannot serve the stream then.
 const LEAVE: Duration = Duration::from_secs(4);
 
 /// Longest pause between two attempts to reach the engine.
@@ -239,8 +239,8 @@ impl Connection {
     }
 
     /// Returns whether it is time to [`leave`](Self::leave) the server, which has been of no use
-    /// since `since`. After it has returned `true`, it returns `false` until [`LEAVE`] has passed
-    /// again.
+    /// since `since`. Once the call has returned `true`, it returns `false` until [`LEAVE`] has
+    /// passed again.
     pub fn is_to_leave(&mut self, since: Instant) -> bool {
         let is_long = since.max(self.left).elapsed() >= LEAVE;
         if is_long {
@@ -260,8 +260,9 @@ impl Connection {
     /// the known servers in random order, until it has reached another server or [`REQUEST`] has
     /// passed.
     ///
-    /// The client library by itself leaves a server only when it loses the connection, and even
-    /// then tries that server again before any server to which an earlier attempt failed.
+    /// Left to itself, the client library leaves a server only when it loses the connection. Even
+    /// then it tries that server again, and only later any server to which an earlier attempt has
+    /// failed.
     pub async fn leave(&self) {
         let client = &self.client;
         let going = async {
@@ -271,7 +272,8 @@ impl Connection {
             }
             fastrand::shuffle(&mut pool);
             let left = client.server_info().server_id;
-            // The client does not tell which address leads to the present server.
+            // The client does not report to which of the addresses it is connected, so each is
+            // tried.
             for server in pool {
                 if self.is_away() || client.server_info().server_id != left {
                     return; // the client is searching by itself, or has found another server
@@ -290,17 +292,17 @@ impl Connection {
         let _ = tokio::time::timeout(REQUEST, going).await;
     }
 
-    /// Returns the last denied permission as an error, once. The server does not answer a request
-    /// that it denies.
+    /// Returns the last denied permission as an error, and forgets it. The server does not answer a
+    /// request that it denies.
     pub fn denied(&self) -> Option<Error> {
         let why = lock(&self.denied).take()?;
         Some(Error::Denied { address: self.address.clone(), why })
     }
 
-    /// Waits a little if a request failed because the stream has no leader, or none that this
-    /// server knows. The replicas do not answer until they know that the leader is gone. Returns
-    /// whether the caller should ask again, which is never so once [`ELECTION`] has passed since
-    /// `since`. Before it waits, it may [leave](Self::leave_in_time) the server.
+    /// Waits a little, and returns `true`, if `failed` shows that the stream has no leader, or none
+    /// that this server knows. The caller should then ask again. (The replicas do not answer until
+    /// they know that the leader is gone.) Once [`ELECTION`] has passed since `since`, returns
+    /// `false`. Before the wait, the client may [leave](Self::leave_in_time) the server.
     pub async fn waits_for_leader(&mut self, failed: Option<&Error>, since: Instant) -> bool {
         let is_leaderless = match failed {
             Some(Error::Server { why }) => why.starts_with(LEADERLESS),
@@ -341,15 +343,15 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns how often the client has connected. The client library counts it with relaxed additions,
-/// and the number orders nothing.
+/// Returns how often the client has connected. The client library counts with relaxed additions,
+/// and nothing here depends on their memory order.
 fn connects(client: &async_nats::Client) -> u64 {
     client.statistics().connects.load(Relaxed)
 }
 
 /// Returns the delay before the client library's connection attempt `attempt`. The first attempt is
-/// immediate. Then the delay doubles up to 2 s, plus a random part of up to a half, so that clients
-/// do not come all at once.
+/// immediate. Then the delay doubles with each attempt, up to 2 s. A random part of up to a half is
+/// added, so that clients do not all reconnect at the same moment.
 fn reconnect_delay(attempt: usize) -> Duration {
     if attempt <= 1 {
         return Duration::ZERO;
@@ -373,7 +375,7 @@ fn check_pem(file: &Path, what: &str, call: &str) -> Result<(), Error> {
 
 /// Returns the error for a failed connection attempt.
 fn refused(address: String, error: &async_nats::ConnectError) -> Error {
-    // The library's errors have their causes as sources.
+    // The causes of the library's errors are in their chains of sources.
     let mut why = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(reason) = source {

@@ -73,7 +73,8 @@ impl Connection {
         }
     }
 
-    /// Creates a consumer whose floor is in front of the stream's oldest message.
+    /// Creates a consumer that has acknowledged nothing: its floor is just before the stream's
+    /// oldest message.
     pub async fn make_consumer(&self, stream: &str, name: &str) -> Result<Consumer, Fault> {
         let config = json!({
             "stream_name": stream,
@@ -90,7 +91,8 @@ impl Connection {
         self.json(&format!("CONSUMER.CREATE.{stream}.{name}"), config).await
     }
 
-    /// Lets the consumer acknowledge all messages before `sequence`, and none from there on (I1).
+    /// Sets the consumer's floor, so that all messages before `sequence` count as acknowledged, and
+    /// none from there on (I1).
     pub async fn reset_consumer(
         &self,
         stream: &str,

@@ -45,7 +45,7 @@ pub struct Fetched {
     /// Value of the header [`DESCRIPTION`].
     pub description: Option<String>,
     pub payload: Bytes,
-    /// Number of messages that the stream had behind this one when the server sent it.
+    /// How many messages the stream had after this one when the server sent it.
     pub behind: u64,
 }
 
@@ -56,8 +56,8 @@ struct Pull {
     messages: u64,
 }
 
-/// Returns how many messages the next request should ask for, if messages have `length` bytes.
-/// Returns `None` if enough messages are requested already (I2).
+/// Returns how many messages of `length` bytes the next request should ask for, or `None` if the
+/// open requests already ask for enough (I2).
 fn another(pulls: &[Pull], length: u64) -> Option<u64> {
     let messages = (PULL / length).clamp(1, PULL_MESSAGES);
     let asked: u64 = pulls.iter().map(|pull| pull.messages).sum();
@@ -90,8 +90,8 @@ pub struct Fetch {
     /// Moving average of the messages' lengths, in bytes.
     length: u64,
     heard: Instant,
-    /// Sequence of the last message that was fetched; before that, the sequence in front of the
-    /// first message. The stream may have more messages behind it.
+    /// Sequence of the last message that was fetched. Before the first fetch, it is one less than
+    /// the first message's sequence. The stream may have later messages.
     last: u64,
 }
 
@@ -136,8 +136,8 @@ impl Fetch {
     }
 
     /// Returns the next message, and waits for it as long as it takes. If `ends` is set, the caller
-    /// stops at the stream's end, so the call fails if the stream has no message left for the
-    /// caller.
+    /// stops at the stream's end. The call then fails if the stream has no further message, because
+    /// the wait would never end.
     pub async fn next(
         &mut self,
         connection: &mut Connection,
@@ -164,7 +164,7 @@ impl Fetch {
                     }
                     _ => {}
                 }
-                // A message that was just stored may be on its way.
+                // A message that was just stored may be on its way to this client.
                 quiet = if next.is_some() { HEARTBEAT } else { QUIET };
                 (checked, undelivered) = (Instant::now(), next);
             }
@@ -265,12 +265,12 @@ impl Fetch {
     }
 }
 
-/// Returns the numbers in a message's reply subject: its sequence in the stream, its number among
-/// the consumer's messages, and the number of messages behind it.
+/// Returns three numbers from a message's reply subject: its sequence in the stream, its number
+/// among the consumer's messages, and how many messages the stream has after it.
 fn place(reply: &str) -> Option<(u64, u64, u64)> {
     let words: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
-    // stream.consumer.deliveries.sequence.number.time.pending; the newer form has domain and
-    // account in front.
+    // The form is stream.consumer.deliveries.sequence.number.time.pending; the newer form has
+    // domain and account in front.
     let front = if words.len() == 7 { 0 } else { 2 };
     let number = |at: usize| words.get(front + at)?.parse().ok();
     Some((number(3)?, number(4)?, number(6)?))
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(another(&open, 100 * 1024), None);
         let open = [5, 5, 5].map(|messages| Pull { number: 0, messages });
         assert_eq!(another(&open, 100 * 1024), Some(5));
-        // The messages have become longer, so enough bytes are requested already.
+        // The messages have become longer, so the open requests already ask for enough bytes.
         assert_eq!(another(&open, 500 * 1024), None);
         assert_eq!(another(&[], 500 * 1024), Some(1));
     }

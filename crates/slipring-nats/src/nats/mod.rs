@@ -1,6 +1,7 @@
 //! The engine: everything that is particular to NATS.
 //!
-//! No other module names the client library, so that another engine can replace this one.
+//! Only this module and its parts use the client library, so that another engine can replace this
+//! one.
 //!
 //! Invariants
 //! - I1: requests for the end of a stream go to the stream's leader (`STREAM.INFO`,

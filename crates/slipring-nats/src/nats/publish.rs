@@ -18,8 +18,8 @@ use super::connection::{Connection, Fault};
 use crate::message::{DESCRIPTION, POSITION};
 
 /// Reason of a doubt about an append that was neither acknowledged nor refused. A server whose disk
-/// is full sends no answer to a message, and refuses a batch as incomplete. It stores nothing until
-/// it is restarted (nats-server 2.15.1).
+/// is full sends no answer to a message, and refuses a batch as incomplete. Such a server stores
+/// nothing until it is restarted (nats-server 2.15.1).
 pub const UNACKNOWLEDGED: &str = "an acknowledgement is missing; if the server's disk is full, as \
                                   its log then says, make room there and restart it";
 
@@ -112,8 +112,8 @@ impl Publisher {
         Ok(Publisher { inbox, answers, attempt: 0, stream, subject, writer })
     }
 
-    /// Continues the attempt numbers of the publisher `before`, so that no batch's name is used
-    /// twice.
+    /// Makes this publisher count its attempts from those of the publisher `before` on, so that no
+    /// name of a batch is used twice.
     pub fn after(mut self, before: &Publisher) -> Publisher {
         self.attempt = before.attempt;
         self
@@ -124,7 +124,7 @@ impl Publisher {
         self.attempt += 1;
     }
 
-    /// Hands an append to the client library. `number` comes back with its answer.
+    /// Hands an append to the client library. The answer to the append will contain `number`.
     pub async fn send(
         &self,
         connection: &Connection,
@@ -174,8 +174,8 @@ impl Publisher {
         }
     }
 
-    /// Waits for the next answer of this attempt, and returns it with its append's number. Returns
-    /// `None` if the connection has ended.
+    /// Waits for the next answer of this attempt. Returns the answer and the number of its append,
+    /// or `None` if the connection has ended.
     pub async fn answer(&mut self) -> Option<(u64, AppendAnswer)> {
         loop {
             let message = self.answers.next().await?;

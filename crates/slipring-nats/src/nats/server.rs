@@ -40,7 +40,7 @@ pub struct Server {
     pub(super) tls_first: bool,
     pub(super) domain: Option<String>,
     pub(super) name: Option<String>,
-    /// Whether the login comes from a call, and not from an address.
+    /// Whether the login was set by a call, rather than found in an address.
     chosen: bool,
     /// Mistake in the logins of the addresses.
     pub(super) wrong: Option<&'static str>,
@@ -77,9 +77,9 @@ impl Server {
         none.or_at(url)
     }
 
-    /// Adds another server of the same cluster. The connection goes to any of the servers, and
-    /// moves to another one if the current server is gone, or has been of no use for 4 s. All
-    /// servers share one login: addresses with different logins are refused.
+    /// Adds another server of the same cluster. The client connects to any of the servers. It moves
+    /// to another one if the current server is gone, or has been of no use for 4 s. All servers
+    /// share one login: addresses with different logins are refused.
     ///
     /// Example: [`Server`].
     pub fn or_at(mut self, url: impl Into<String>) -> Server {
@@ -199,10 +199,10 @@ impl std::fmt::Debug for Server {
 
 /// Splits an address from its login.
 fn split(url: &str) -> (String, Result<Login, &'static str>) {
-    // A password may have a :// of its own.
+    // A password may contain `://`.
     let scheme = url.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(0);
     let start = if scheme > 0 && url[scheme..].starts_with("://") { scheme + 3 } else { 0 };
-    // A password that is not encoded may itself have an @.
+    // A password that is not encoded may contain an `@`.
     let Some(at) = url[start..].rfind('@').map(|at| start + at) else {
         return (url.to_string(), Ok(Login::None));
     };

@@ -16,8 +16,8 @@ use crate::errors::Error;
 ///
 /// An existing stream keeps its own settings. The sink refuses a stream that has less than was
 /// asked for: a missing subject, fewer replicas, or a lower limit ([`Error::WrongStream`]). It
-/// reports other differences ([`OpenSink::remarks`](crate::OpenSink::remarks)). Settings that were
-/// not asked for are not compared.
+/// reports other differences ([`OpenSink::remarks`](crate::OpenSink::remarks)). Settings that the
+/// caller did not choose are not compared.
 ///
 /// ```
 /// use slipring_nats::StreamSettings;
@@ -154,7 +154,7 @@ impl StreamSettings {
                 less.push(format!("its subjects are {}, and lack {subject}", has.join(", ")));
             }
         }
-        // 0 and negative values mean no limit, or no such setting.
+        // A value of 0 or less means that there is no limit, or no such setting.
         let number = |name: &str| config[name].as_i64().and_then(|n| u64::try_from(n).ok());
         let replicas = number("num_replicas").unwrap_or(1).max(1);
         match self.replicas.map(|asked| asked as u64) {
@@ -198,7 +198,7 @@ impl StreamSettings {
 /// Nanoseconds of a second, the server's unit of time.
 const SECOND: u64 = 1_000_000_000;
 
-/// Needs of a sink that writes to a stream.
+/// What a sink needs of the stream that it writes to.
 #[derive(Clone, Copy)]
 pub struct Writes<'a> {
     /// Subject that the user has chosen; empty if there is none.
@@ -222,8 +222,8 @@ pub struct Stream {
 }
 
 impl Connection {
-    /// Returns the stream after a check. Creates it with the settings `create` if it is missing.
-    /// `writes` has the needs of a sink, and is `None` for a reader.
+    /// Checks the stream, and returns it. If it is missing, creates it with the settings `create`.
+    /// `writes` says what a sink needs, and is `None` for a reader.
     pub async fn stream(
         &self,
         name: &str,
