@@ -18,7 +18,7 @@ use crate::{
 
 /// Time limit for a server's start and for its orderly end.
 const LIMIT: Duration = Duration::from_secs(20);
-/// How many ports a start tries, because another process may take a free port first.
+/// Greatest number of ports that a start tries. Another process may take a free port first.
 const PORTS: usize = 5;
 
 /// A running server, or a killed one that can be started again.

@@ -51,7 +51,7 @@ pub struct Counters {
     pub in_flight: u64,
     /// Number of frames that were sent again.
     pub resent: u64,
-    /// How often the sink lost the connection, or left it for another server.
+    /// Number of times that the sink lost its connection, or gave it up for another server.
     pub reconnects: u64,
     /// Number of doubts. In each, the sink asked the engine where to continue.
     pub doubts: u64,

@@ -6,8 +6,8 @@
 //! that the model (`resume/model.rs`) explores exactly the decisions that sinks make.
 //!
 //! Invariants
-//! - I1: each append is conditional on the stream's last sequence. The condition of a message
-//!   behind others in flight names the sequence that the sink predicts for the last of them.
+//! - I1: each append is conditional on the stream's last sequence. If other messages are still in
+//!   flight, the condition names the sequence that the sink predicts for the last of them.
 //! - I2: a sink appends events only behind its own begin messages. In one atomic batch, it sends as
 //!   many of them as the previous sink may have messages in flight. Their last sequence is then
 //!   behind every sequence that the previous sink has predicted, which makes all of its conditions
@@ -23,21 +23,21 @@
 //!   sink may have in flight, and takes an incarnation that is higher than any of the lost messages
 //!   can have had.
 //! - I5: under one number of the journal, a position has one event. A ring that cannot tell which
-//!   positions had events begins under another number. It draws a number for each attempt, because
-//!   an attempt whose answer is lost may have been stored, and others may have written under its
-//!   number.
+//!   positions had events begins under another number. It draws a new number for each attempt: if
+//!   the answer to an attempt was lost, its begin message may be stored, and others may have
+//!   written under its number.
 
 use std::time::{Duration, Instant};
 
 use crate::errors::Error;
 use crate::frame::{Header, Id, MAX_INCARNATION, MAX_WINDOW};
 
-/// Number of answers with a loss that do not count yet: a server that has just started may report
-/// fewer messages than it has.
+/// Number of consecutive reports of a loss that do not count yet: a server that has just started
+/// may report fewer messages than it has.
 const EXCUSED_LOSSES: u32 = 8;
-/// Time for which a loss does not count in a cluster. A leader that is cut off from the other
-/// servers does not notice at once, and keeps answering from its old state: nats-server 2.15.1
-/// shows messages for 6 to 8 s. Meanwhile the client moves to another server. The time is shorter
+/// Time for which reports of a loss do not count in a cluster. A leader that is cut off from the
+/// other servers does not notice at once, and keeps answering from its old state: nats-server
+/// 2.15.1 does so for 6 to 8 s. Meanwhile the client moves to another server. The time is shorter
 /// than the limit of a takeover.
 const EXCUSED_TIME: Duration = Duration::from_secs(12);
 /// Text of the error for a journal's number without a position, on an unused stream.
@@ -52,8 +52,8 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Records the error that an answer leads to. Returns whether the caller should ask again,
-    /// because a server that does not have the whole stream yet would give the same answer.
+    /// Records that an answer of the server has led to `error`. Returns whether the caller should
+    /// ask again: if the error reports a loss, the server may only not have the whole stream yet.
     pub fn excuse(&mut self, error: &Error, in_cluster: bool) -> bool {
         let tells_loss = match error {
             Error::LostAcknowledged { .. } | Error::Emptied { .. } | Error::NoStream { .. } => true,
@@ -94,7 +94,7 @@ impl Tail {
     }
 }
 
-/// The part of a sink that its decisions depend on.
+/// The identity of a sink, as far as its decisions depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Party {
     /// Number of the ring.
@@ -105,10 +105,11 @@ pub struct Party {
     pub fingerprint: u64,
 }
 
-/// The facts about the ring and the choices of the user, when a sink starts.
+/// Facts about the ring, and choices of the user, from which a sink starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Start {
-    /// Whether the ring exists already. A ring that is made next begins where the sink says.
+    /// Whether the ring exists already. If not, it is made afterwards, and begins at the position
+    /// that the sink returns.
     pub survives: bool,
     /// First position that a surviving ring has not released, or the position of
     /// [`Sink::resume_at`](crate::Sink::resume_at).
@@ -135,12 +136,12 @@ pub struct Point {
     pub ring: Id,
     /// Incarnation of the sink.
     pub incarnation: u64,
-    /// Number of begin messages of a sink that begins (I2).
+    /// Number of begin messages that the sink must send first (I2).
     pub messages: u32,
 }
 
-/// Returns the point at which a new sink begins, with messages of the next incarnation that have no
-/// events.
+/// Returns the point at which a new sink begins. The sink first appends messages without events, of
+/// the next incarnation.
 pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> {
     let gone = tail.gone();
     let number = gone.map_or(0, |(first, last)| last - first + 1);
@@ -162,7 +163,8 @@ pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> 
     };
     let Some(last) = known else {
         return match (gone, start.at) {
-            // Another stream of this name may have had events under the number (I5).
+            // An earlier stream of the same name may have had events under this journal number
+            // (I5).
             (None, None) if start.journal.is_some() => {
                 Err(Error::Option { what: NO_POSITION.into() })
             }
@@ -199,7 +201,7 @@ pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> 
 /// The facts that a sink keeps about itself once it has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Begun {
-    /// Number of the journal that it writes.
+    /// Number of the journal that the sink writes.
     pub ring: Id,
     /// Incarnation of the sink.
     pub incarnation: u64,
@@ -207,7 +209,7 @@ pub struct Begun {
     pub acknowledged: u64,
     /// Position behind the last event that was sent.
     pub sent: u64,
-    /// Last sequence of the stream when it ended at `acknowledged`.
+    /// Last sequence of the stream at the time when the stream ended at `acknowledged`.
     pub sequence: u64,
 }
 
@@ -221,7 +223,8 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
         incarnation: begun.incarnation,
         messages: 0,
     };
-    // If nothing was appended since, the removed messages end at the acknowledged position (I3).
+    // If nothing was appended since the last acknowledgement, the stream ended at the acknowledged
+    // position, even if messages were removed (I3).
     let is_as_left = tail.last_sequence == begun.sequence;
     let Some((_, last)) = tail.last else {
         return if is_as_left {
@@ -248,8 +251,8 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
         return Err(Error::Fenced { ours: begun.incarnation, theirs: last.incarnation });
     }
     // The lost messages may have been frames of this sink whose acknowledgements are lost as well.
-    // A source may have read them. If this ring continued and died, the next ring would take their
-    // positions.
+    // A source may have read them. If this sink continued and its ring died, the next ring would
+    // give their positions to other events.
     let is_whole = ours && last.incarnation >= begun.incarnation && gone.is_none();
     if !is_whole || end < begun.acknowledged {
         let acknowledged = (end < begun.acknowledged).then(|| begun.acknowledged - 1);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::snapshot::Snapshot;
 use crate::description::cpu_set::{CpuSet, shortened};
 
-/// How much of a file is read at most, in bytes. The processor descriptions of 8192 CPUs are
+/// Greatest number of bytes that are read from a file. The processor descriptions of 8192 CPUs are
 /// longer, but their beginning says enough.
 const MOST_BYTES: u64 = 1 << 20;
 

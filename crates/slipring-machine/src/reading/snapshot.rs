@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use crate::description::cpu_set::{CpuSet, shortened};
 
-/// How many files a snapshot may have. A machine with 8192 CPUs has fewer.
+/// Greatest number of files in a snapshot. A machine with 8192 CPUs has fewer.
 const MOST_FILES: usize = 1 << 19;
 /// Largest size of all files together, in bytes.
 const MOST_BYTES: usize = 64 << 20;

@@ -11,7 +11,7 @@ const NODES: &str = "sys/devices/system/node";
 
 /// Highest cache level that is accepted. Real machines have four levels.
 const MOST_LEVELS: u32 = 16;
-/// How many caches of one CPU are read at most. Real CPUs have five.
+/// Greatest number of caches that are read for one CPU. Real CPUs have five.
 const MOST_CACHES: usize = 64;
 
 /// Returns two sets: the CPUs that are online, and the CPUs that exist but are offline.

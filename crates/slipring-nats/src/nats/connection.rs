@@ -27,8 +27,8 @@ pub const REQUEST: Duration = Duration::from_secs(2);
 const PING: Duration = Duration::from_secs(2);
 /// Time limit of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a sink or source that is being opened waits for a stream's leader. The servers elect
-/// one in 4 to 9 s.
+/// Longest wait for a stream's leader while a sink or source is being opened. The servers elect one
+/// in 4 to 9 s.
 const ELECTION: Duration = Duration::from_secs(15);
 /// Time without success after which a client leaves a server that it is connected to. The server
 /// may be cut off from its cluster, and cannot serve the stream then.

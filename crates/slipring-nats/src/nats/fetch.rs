@@ -45,7 +45,7 @@ pub struct Fetched {
     /// Value of the header [`DESCRIPTION`].
     pub description: Option<String>,
     pub payload: Bytes,
-    /// How many messages the stream had after this one when the server sent it.
+    /// Number of messages that the stream had after this one when the server sent it.
     pub behind: u64,
 }
 

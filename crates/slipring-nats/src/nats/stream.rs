@@ -198,7 +198,7 @@ impl StreamSettings {
 /// Nanoseconds of a second, the server's unit of time.
 const SECOND: u64 = 1_000_000_000;
 
-/// What a sink needs of the stream that it writes to.
+/// Requirements of a sink on the stream that it writes to.
 #[derive(Clone, Copy)]
 pub struct Writes<'a> {
     /// Subject that the user has chosen; empty if there is none.

@@ -1,6 +1,6 @@
-//! A model of the resume rule. It visits every state that two sinks, their network and a server can
-//! reach, message by message. The sinks decide by the real functions [`begin`](super::begin),
-//! [`resume`](super::resume) and [`has_begun`](super::has_begun).
+//! A model of the resume rule. A search visits every state that two sinks, their network and a
+//! server can reach, message by message. The sinks decide by the real functions
+//! [`begin`](super::begin), [`resume`](super::resume) and [`has_begun`](super::has_begun).
 //!
 //! # Why there are as many begin messages as frames in flight
 //!
@@ -19,11 +19,11 @@
 //!
 //! Two other remedies fail on a real server, so sinks do not use them:
 //!
-//! - Frames whose condition is the sequence of the last begin message, by subject: a cluster
+//! - Frames whose condition names the last sequence of the begin messages' subject. A cluster
 //!   refuses a second append in flight with such a condition (error 10164), and retention may
 //!   remove the begin message.
-//! - Frames that name the id of their predecessor (`Nats-Expected-Last-Msg-Id`): atomic batches
-//!   refuse that header, and a cluster may check it after its decision.
+//! - Frames that name the id of their predecessor (`Nats-Expected-Last-Msg-Id`). Atomic batches
+//!   refuse that header, and a cluster may check it only after it has decided.
 //!
 //! # The model
 //!
@@ -45,17 +45,17 @@
 //!   are lost.
 //! - A sink that has asked may begin anew, [`Model::anews`] times. Once its begin messages are
 //!   stored, it divides the events in flight into other frames.
-//! - Sink B may start at any moment, with each released position up to the last one that was
-//!   acknowledged to sink A.
+//! - Sink B may start at any moment. In a ring of processes, the search tries each position up to
+//!   which sink A may have released events by that moment.
 //! - Some or all of the stream's messages are removed at its end, at any moment,
 //!   [`Model::removals`] times. Its last sequence stays. Removals at the front by retention
 //!   influence nothing unless they remove all messages.
-//! - A sink that finds a loss ends, or continues because its user accepts the loss, or names the
+//! - A sink that finds a loss ends. It continues only if its user accepts the loss, or names the
 //!   position behind all events and the number of the journal.
 //!
-//! Deaths, stops and lost messages need no steps of their own. The steps of a dead or stopped sink
-//! come late or never, and a lost message is held back for ever. So each sink is checked by itself,
-//! whatever the other sink still waits for.
+//! The model has no steps for deaths, stops and lost messages. A dead or stopped sink is a sink
+//! whose next step comes late or never, and a lost message is one that is held back for ever. So
+//! each sink is checked by itself, whatever the other sink still waits for.
 //!
 //! # The checks
 //!
@@ -81,21 +81,22 @@
 //! - Streams whose last sequence falls, holes, wrong types of events, and third sinks. A third sink
 //!   could have any window, which is why a sink behind a loss begins with as many messages as any
 //!   sink may have in flight.
-//! - Frames that are stored behind frames which were removed while both were in flight. A source
-//!   finds that gap.
+//! - A gap between two frames of a sink: the first is removed while the sink does not yet know that
+//!   it was stored, and the second is stored. A source finds that gap.
 //! - Replies out of order. They put a sink in doubt, which can happen at any moment in the model
 //!   anyway.
 //! - Time between a sink's request, the answer and the resulting messages. Messages that are sent
 //!   late are the same as messages that arrive late.
-//! - A cluster's refusal by a proposal that fails later. Sinks treat it like any other refusal.
+//! - Refusals by a cluster that accepts a message first, and then cannot store it. Sinks treat them
+//!   like other refusals.
 //!
 //! # Bounds
 //!
-//! Each ring has at least three events: enough for three frames in flight, or for two and one more
-//! after the first acknowledgement. Two is the smallest window with a predicted sequence. Some
-//! models give the sinks different windows, since each takeover depends on the window of the
-//! previous sink. Two time-outs of each sink let messages of three attempts meet. A search fails if
-//! it exceeds its number of states.
+//! Each ring has at least three events. They are enough for three frames in flight, or for two
+//! frames in flight and a third after the first acknowledgement. A window of two frames is the
+//! smallest in which a sink predicts a sequence. Some models give the sinks different windows,
+//! since each takeover depends on the window of the previous sink. With two time-outs for each
+//! sink, messages of three attempts can meet. A search fails if it exceeds its number of states.
 
 mod scenario;
 mod world;
@@ -125,8 +126,8 @@ struct Explored {
 }
 
 impl Model {
-    /// Explores every state, the nearest first. If a state is wrong, returns the reason and the
-    /// shortest run to it.
+    /// Explores every state, in the order of its distance from the first state. If a state is
+    /// wrong, returns the reason and the shortest run to it.
     fn explore(&self) -> Result<Explored, String> {
         let first = World::first(self);
         let start = digest(&first);
@@ -318,8 +319,8 @@ fn conditions_by_subject_do_not_fence() {
 /// A frame is held back, and a second attempt stores it. Once the window has passed, the server
 /// takes the held-back frame for a new one.
 ///
-/// With a successor, deduplication fails even while the window lasts: the begin messages of both
-/// sinks are stored, and each sink believes that it is the only one of incarnation 1.
+/// If there is a successor, deduplication fails even while the window lasts: the begin messages of
+/// both sinks are stored, and each sink takes itself for the only one with incarnation 1.
 #[test]
 fn a_duplicate_window_passes_before_a_frame_that_is_held_back() {
     let model = Model::new(RINGS_OF_THREADS, NO_BATCHES, Twin::DuplicateWindow);
@@ -352,8 +353,8 @@ fn frames_divided_anew_store_an_event_twice() {
     alone.fails(&["A's frame 0..2 is stored; held-back A's frame 1..2 is stored"]);
 }
 
-/// Sink A, stopped while it began, begins anew after sink B has taken its place. Its begin message
-/// fences sink B, and sink A has no events to write.
+/// Sink A is stopped while it begins, and begins again after sink B has taken its place in the
+/// ring. Its begin message fences sink B, but sink A has no events to write.
 #[test]
 fn a_sink_without_its_place_in_the_ring_must_not_begin_anew() {
     for windows in [NO_BATCHES, BATCHES] {
@@ -373,7 +374,7 @@ fn a_position_has_one_event_behind_a_loss() {
                 let found = Model { removals: 1, accepts_loss, says, timeouts, ..model }.holds();
                 let [[.., a_all, a_lost], [.., b_all, b_lost]] = found.ends;
                 assert!(a_all > 0 && b_all > 0 && a_lost > 0, "{found:?}");
-                // The last sink of a ring of processes continues if it accepts the loss.
+                // In a ring of processes, the last sink continues if its user accepts the loss.
                 assert_eq!(b_lost == 0, one_ring && accepts_loss, "{found:?}");
             }
         }
@@ -394,8 +395,8 @@ fn a_tail_that_is_not_compared_hides_a_takeover() {
     }
 }
 
-/// The user accepts the loss, and the journal's sources mistake the new ring's events for the lost
-/// ones.
+/// The user accepts the loss. The new ring's events get the positions of the lost ones under the
+/// same number, and sources take them for the lost events.
 #[test]
 fn a_number_that_is_kept_behind_a_loss_lets_a_ring_replace_events() {
     for windows in [NO_BATCHES, BATCHES] {
@@ -440,7 +441,8 @@ fn sinks_that_begin_anew_keep_each_event_once() {
     }
 }
 
-/// The second frame of the previous attempt names the sequence of the begin message.
+/// The condition of the previous attempt's second frame names the sequence that the begin message
+/// gets.
 #[test]
 fn one_begin_message_lets_a_frame_of_the_attempt_before_slip_in() {
     let model = Model::new(RINGS_OF_THREADS, BATCHES, Twin::OneBegin);
@@ -448,7 +450,8 @@ fn one_begin_message_lets_a_frame_of_the_attempt_before_slip_in() {
         .fails(&["A's frame 1..2 is stored behind position 0: ", "A asks and begins anew; "]);
 }
 
-/// Sink B's begin messages take the sequences of sink A's, and sink A's frame follows them.
+/// Sink B's begin messages take the sequences that sink A has predicted for its own. Sink A's frame
+/// then follows them.
 #[test]
 fn frames_behind_begin_messages_that_may_not_be_stored_are_not_fenced() {
     let model = Model::new(RINGS_OF_THREADS, BATCHES, Twin::Unacknowledged);

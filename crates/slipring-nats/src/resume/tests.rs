@@ -114,7 +114,7 @@ fn a_sink_may_have_begun_anew_before_it_knows() {
     let again = message(7, 3, 100, 0);
     let point = resume(&tail(again), &US, &begun()).unwrap();
     assert_eq!((point.next, point.incarnation), (100, 3));
-    // The sink's own begin messages are gone, and the server does not know so.
+    // The sink's own begin messages are gone, and the server does not know that.
     let lost = resume(&tail(message(7, 2, 90, 10)), &US, &Begun { incarnation: 3, ..begun() });
     assert!(matches!(lost, Err(Error::LostAcknowledged { acknowledged: None, found: 100, .. })));
     let next = anew(&point, 5);
@@ -217,7 +217,7 @@ fn a_journal_has_the_number_that_the_user_names() {
         assert_eq!(point.ring, Id([5; 16]));
         // The number alone does not say which positions had events under it.
         begin(&tail, &US, &Start { journal: number, ..NEW }).unwrap_err();
-        // The existing ring may not be the last writer.
+        // A ring that exists may not have been the last writer, so the journal gets a new number.
         let start = Start { accepts_loss: true, ..surviving(5, true) };
         assert_eq!(begin(&tail, &US, &start).unwrap().ring, NUMBER);
     }

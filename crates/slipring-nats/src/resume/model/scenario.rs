@@ -1,4 +1,4 @@
-//! The bounds of a model, and the step that a twin weakens.
+//! The bounds of a model, and its twins, each with one weakened step.
 
 /// Indices of the two sinks. Sink B is the successor.
 pub const A: usize = 0;
@@ -12,14 +12,15 @@ pub const RING_OF_PROCESSES: bool = true;
 pub const NO_BATCHES: [u32; 2] = [1, 1];
 pub const BATCHES: [u32; 2] = [2, 2];
 
-/// The step that is weakened. The search must find what goes wrong then.
+/// The weakened step of a model. The search must find the fault that it causes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Twin {
     /// No step is weakened.
     None,
     /// Sinks continue at the acknowledged position that they or their predecessor have recorded.
     LocalMark,
-    /// The stream's last message is read from a lagging replica, and its last sequence is not.
+    /// The stream's last message is read from a lagging replica, but its last sequence from the
+    /// leader.
     DirectGet,
     /// Conditions name the last sequence of the message's subject, and begin messages and frames
     /// have different subjects.
@@ -42,7 +43,7 @@ pub enum Twin {
     /// A sink that begins anew sends frames behind its begin messages before these are
     /// acknowledged.
     Unacknowledged,
-    /// A new ring draws one number of a journal for all of its attempts.
+    /// A new ring draws a single journal number for all of its attempts to begin.
     OneNumber,
 }
 
@@ -56,7 +57,7 @@ impl Twin {
 /// A model of two sinks and a server.
 #[derive(Clone, Copy)]
 pub struct Model {
-    /// Greatest number of each sink's frames in flight.
+    /// Greatest number of frames in flight, for each sink.
     pub windows: [u32; 2],
     /// Whether both sinks serve the same ring.
     pub one_ring: bool,
@@ -67,9 +68,9 @@ pub struct Model {
     pub timeouts: [u8; 2],
     /// Whether sink B starts.
     pub successor: bool,
-    /// Number of times that the server forgets the known ids.
+    /// Number of times that the server may forget all message ids.
     pub passes: u8,
-    /// Number of times that each sink begins anew.
+    /// Number of times that each sink may begin anew.
     pub anews: [u8; 2],
     /// Number of times that messages are removed at the stream's end.
     pub removals: u8,

@@ -12,7 +12,8 @@ use crate::resume::{Begun, Party, Point, Start, Tail, anew, begin, has_begun, re
 
 /// Greatest number of events in a frame.
 const FRAME: u8 = 2;
-/// Stands for [`MAX_WINDOW`]: no sink of a model has more frames in flight.
+/// Number of begin messages in place of [`MAX_WINDOW`]: no sink of a model has more frames in
+/// flight.
 const WIDEST: u32 = 3;
 /// Phase of a sink.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,7 +40,7 @@ struct ModelSink {
     released: u8,
     /// Positions of the events of the sink's ring: the first, and the end.
     events: (u8, u8),
-    /// Frames that are sent and not acknowledged. Their borders never change.
+    /// Frames that were sent and are not acknowledged yet. They are never divided differently.
     window: Vec<Message>,
     /// Sequence that the next message expects.
     expected: u8,
@@ -73,8 +74,8 @@ pub(super) struct World {
     passes: u8,
 }
 
-/// The states that follow a state, each with its step. An `Err` in place of a state says what is
-/// wrong with the step.
+/// The states that may follow a state, each with the step that leads to it. If a step is wrong, it
+/// has an `Err` with the reason in place of a state.
 pub(super) type Next = Vec<(Step, Result<World, String>)>;
 
 impl World {
@@ -186,7 +187,7 @@ impl World {
         Tail { last_sequence, last }
     }
 
-    /// Returns the facts that a sink has when it starts.
+    /// Returns the facts and choices from which a sink starts.
     fn start(&self, model: &Model, sink: usize) -> Start {
         let (survives, accepts_loss) = (model.one_ring, model.accepts_loss);
         let released = model.one_ring.then(|| self.sinks[sink].released.into());
@@ -195,7 +196,8 @@ impl World {
         let end = || self.log.iter().map(Message::end).max().unwrap_or(0).into();
         let journal = says.then(|| self.log.last().map(|last| id(last.ring))).flatten();
         let at = released.or_else(|| says.then(end));
-        // At most one of two attempts behind the same message is stored.
+        // If two attempts follow the same message, at most one of them is stored, so the two may
+        // draw the same number.
         let number = self.number(model, sink);
         Start { survives, at, accepts_loss, journal, number }
     }
@@ -366,7 +368,7 @@ impl World {
         if model.twin == Twin::BySubject { self.last_sequence(model, false) } else { sequence }
     }
 
-    /// Lets a running sink drop the frames that the stream has, and send the others again.
+    /// Lets a running sink drop the frames that the stream already has, and send the others again.
     fn resend(mut self, model: &Model, at: usize, point: &Point, step: Step, next: &mut Next) {
         let expected = self.expects(model, point.expected as u8);
         let sink = &mut self.sinks[at];
@@ -415,8 +417,8 @@ impl World {
         }
     }
 
-    /// Lets a sink divide its events into other frames, behind begin messages that it takes for
-    /// stored.
+    /// Lets a sink divide its events into other frames, behind begin messages that it believes to
+    /// be stored.
     fn began_anew(
         mut self,
         model: &Model,
@@ -525,10 +527,11 @@ impl World {
         (sink.expected, sink.timeouts) = (0, 0);
     }
 
-    /// Removes parts that can make no difference any more, and adds the state to `next`.
+    /// Removes parts of the state that can no longer make a difference, and adds the state to
+    /// `next`.
     ///
-    /// If conditions name sequences, a held message whose sequence has passed will be refused
-    /// whenever it arrives. Of equal messages, one is as good as several.
+    /// Unless the twin has no conditions, a held message whose expected sequence has passed will be
+    /// refused whenever it arrives, so it is removed. Of equal held messages, only one is kept.
     fn settle(mut self, model: &Model, step: Step, next: &mut Next) {
         if model.twin != Twin::DuplicateWindow {
             let last = [false, true].map(|begins| self.last_sequence(model, begins));

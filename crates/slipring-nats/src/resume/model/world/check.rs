@@ -45,8 +45,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks that under one number of the journal a position has one event. Messages that are gone
-    /// count, because a source may have read them.
+    /// Checks that under one journal number, no position has two events. Messages that are gone
+    /// count as well, because a source may have read them.
     fn check_positions(&self) -> Result<(), String> {
         let mut events = std::collections::BTreeMap::new();
         for stored in &self.log {
@@ -60,7 +60,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks a sink that has nothing under way. Held-back messages may arrive later or never.
+    /// Checks that a sink with no message or reply under way does not wait for one. Held-back
+    /// messages do not count, because they may never arrive.
     fn check_quiet(&self, model: &Model, at: usize, newest: usize) -> Result<(), String> {
         let sink = &self.sinks[at];
         match sink.phase {
