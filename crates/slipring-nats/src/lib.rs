@@ -42,8 +42,8 @@
 //!
 //! A message of the stream, a *frame*, carries a run of events with their positions. The sink
 //! appends it on the condition that the stream's last sequence is the one that the sink expects. So
-//! a frame is stored once and directly behind its predecessor, or not at all, however often it is
-//! sent and however late it arrives.
+//! a frame is stored once, directly behind its predecessor, or not at all. That holds however often
+//! it is sent and however late it arrives.
 //!
 //! After any doubt the sink asks the stream's leader for the last frame, and continues behind it. A
 //! new sink first appends empty frames of the next *incarnation*, which make every condition of an
@@ -73,8 +73,8 @@
 //! strategy unless [`Sink::outage`] says otherwise.
 //!
 //! A server that is cut off from its cluster may keep its clients connected although it can store
-//! nothing. After 4 s without success, a sink or source moves to another server that it knows from
-//! [`Server::or_at`] or from the server itself. A server that is cut off also reports no new
+//! nothing. After 4 s without success, a sink or source moves to another server, which it knows
+//! from [`Server::or_at`] or from the first server. A server that is cut off also reports no new
 //! messages. So a source that gets no message for 10 s asks the stream's leader for the next one.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![forbid(unsafe_code)]

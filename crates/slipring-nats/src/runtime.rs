@@ -1,8 +1,8 @@
 //! The runtime and the thread of a sink or a source.
 //!
 //! Invariants
-//! - I1: no call blocks or ends a runtime on a thread that is itself in a runtime. So the library's
-//!   calls also work from tasks, which they block.
+//! - I1: no call waits for a runtime, or ends one, on a thread that itself runs tasks of a runtime.
+//!   So the library's calls also work within a task, though they block its thread.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use crate::errors::Error;
 
-/// A runtime that runs on one thread at a time. Its drop waits for no task.
+/// A runtime that is used by one thread at a time. The drop does not wait for tasks.
 pub struct Background(Option<Runtime>);
 
 impl Background {
@@ -20,7 +20,7 @@ impl Background {
         Ok(Background(Some(builder.enable_all().build().map_err(Error::System)?)))
     }
 
-    /// Runs `future` to its end on a thread of its own, and waits for that thread (I1).
+    /// Runs `future` to its end on a new thread, and waits for that thread (I1).
     pub fn run<T: Send>(
         &self,
         future: impl Future<Output = Result<T, Error>> + Send,
@@ -33,7 +33,7 @@ impl Background {
         })
     }
 
-    /// Runs `future` to its end on this thread, which must be in no runtime.
+    /// Runs `future` to its end on this thread, which must not be running tasks of a runtime.
     pub fn run_here<T>(&self, future: impl Future<Output = T>) -> T {
         self.0.as_ref().expect("only the drop takes the runtime").block_on(future)
     }

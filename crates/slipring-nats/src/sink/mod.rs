@@ -65,8 +65,8 @@ use crate::runtime::{Background, RunThread, panic_text};
 ///
 /// # A ring of processes
 ///
-/// The ring outlives its sink. After a sink was killed, [`Sink::attach`] continues at the position
-/// where it stopped, and no event has to be fed again.
+/// The ring outlives its sink. After a sink was killed, a new one continues where it stopped
+/// ([`Sink::attach`]), and no event has to be fed again.
 #[derive(Clone)]
 pub struct Sink {
     settings: SinkSettings,
@@ -156,16 +156,16 @@ impl Sink {
         self
     }
 
-    /// Sets the greatest number of frames in flight, 1 to 256. Default: 8. The sink holds this many
-    /// frames in memory, and two more.
+    /// Sets the greatest number of frames in flight, 1 to 256. Default: 8. The sink keeps these
+    /// frames in memory, and up to two more.
     ///
     /// The ring keeps the events of all frames in flight until they are acknowledged. A ring that
     /// has room for fewer than twice these frames slows the sink down.
     ///
     /// On a stream that takes no atomic batches (`allow_atomic`), only one frame is in flight,
-    /// whatever was chosen, because a later sink needs such a batch to fence several frames.
-    /// Batches of single events ([`Encoding::messages`]) also go one by one. [`OpenSink::window`]
-    /// returns the actual number.
+    /// whatever was chosen, because a later sink needs such a batch to fence several frames. A sink
+    /// with [`Encoding::messages`] also has only one batch of events in flight.
+    /// [`OpenSink::window`] returns the actual number.
     ///
     /// Example: [`Sink`].
     pub fn window(mut self, frames: usize) -> Sink {
@@ -173,8 +173,8 @@ impl Sink {
         self
     }
 
-    /// Sets the greatest length of a frame, in bytes. The default is 511 KiB: a client's read
-    /// buffer of 1 MiB has room for two such messages. The greatest value is 512 KiB, or less if
+    /// Sets the greatest length of a frame, in bytes. The default is 511 KiB, so that two such
+    /// messages fit into a client's read buffer of 1 MiB. The greatest value is 512 KiB, or less if
     /// the server or the stream takes less. If the server or the stream lowers its limit while the
     /// sink runs, the sink begins anew, and divides the frames that it has in flight.
     ///
@@ -184,8 +184,9 @@ impl Sink {
         self
     }
 
-    /// Sets how long the oldest event of a frame waits for more events while other frames are in
-    /// flight. Default: one millisecond. An event that finds no frame in flight does not wait.
+    /// Sets how long the sink waits for further events before it sends a frame that is not full,
+    /// counted from the frame's first event. Default: one millisecond. If no other frame is in
+    /// flight, the sink does not wait.
     ///
     /// Example: [`Sink`].
     pub fn linger(mut self, time: Duration) -> Sink {
@@ -206,14 +207,14 @@ impl Sink {
     /// unused or [emptied](Error::Emptied). Default: 0 for an unused stream, and no position for an
     /// emptied one.
     ///
-    /// The position must be behind every event of the earlier rings that you know of: at the
-    /// acknowledged position ([`Counters::acknowledged`]) or further on. A stream that ends before
-    /// the position has lost events, and is refused ([`Error::LostAcknowledged`]). So a program
-    /// that records the position detects a loss that the server does not know of.
+    /// The position must be behind every event of earlier rings that you know of. So it is at least
+    /// the acknowledged position ([`Counters::acknowledged`]). A stream that ends before the
+    /// position has lost events, and is refused ([`Error::LostAcknowledged`]). So a program that
+    /// records the position detects a loss that the server does not know of.
     ///
-    /// If the stream's last messages are gone and the stream ends exactly at the position, your
-    /// call declares that the lost messages had no events: an administrator may have removed a
-    /// message of another program, for instance.
+    /// If the stream's last messages are gone and the rest ends exactly at the position, your call
+    /// declares that the lost messages had no events. That is right, for instance, if an
+    /// administrator has removed a message of another program.
     ///
     /// Example: [`Sink::journal`].
     pub fn resume_at(mut self, seq: u64) -> Sink {
@@ -227,10 +228,10 @@ impl Sink {
     /// number. By default the stream gets a new number, which ends a source that has read the
     /// earlier journal.
     ///
-    /// Under one number a position has one event. So a stream without messages gets the number only
-    /// if [`resume_at`](Sink::resume_at) names the right position as well. A killed sink may have
-    /// stored more events than it counted, and a source may have read them: the right position is
-    /// behind all of these.
+    /// Under one number, a position never has two events. So a stream without messages gets the
+    /// number only if [`resume_at`](Sink::resume_at) names the right position as well. That
+    /// position is behind all events that were ever stored, because a source may have read them. A
+    /// killed sink may have stored more events than it counted.
     ///
     /// ```
     /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
@@ -262,16 +263,18 @@ impl Sink {
 
     /// Makes the sink continue even if the stream has lost acknowledged positions, or may have lost
     /// some ([`Error::LostAcknowledged`]), or has lost all of its messages ([`Error::Emptied`]). A
-    /// stream that never had a message has lost none: a ring that has released positions continues
-    /// in it with or without this call.
+    /// stream that never had a message has lost none. A ring that has released positions can
+    /// continue in such a stream even without this call.
     ///
     /// An existing ring continues at the first position that it has not released, and the stream
     /// declares a hole. A new ring continues at [`resume_at`](Sink::resume_at), or behind the last
-    /// event that the stream still has. Both continue under a new number of the journal, because
-    /// their events may take positions of lost ones, even of another ring. They keep the number
-    /// only if [`journal`](Sink::journal) names it and the position is behind the stream's end.
+    /// event that the stream still has. Either ring continues under a new number of the journal,
+    /// because its events may take positions of lost events, which may even be those of another
+    /// ring. The number stays the same only if [`journal`](Sink::journal) names it and the position
+    /// is behind the stream's end.
     ///
-    /// The call matters only when the sink begins. A running sink ends with the error.
+    /// The call has an effect only when the sink begins. A running sink that finds a loss ends with
+    /// the error.
     ///
     /// Example: [`Sink::attach`].
     pub fn accept_loss(mut self) -> Sink {
@@ -279,9 +282,9 @@ impl Sink {
         self
     }
 
-    /// Makes the sink wait up to this long when it begins, while no server answers, or no answering
-    /// server has JetStream yet. By default [`open`](Sink::open) and [`attach`](Sink::attach) fail
-    /// at once with the error. `Duration::MAX` means as long as it takes.
+    /// Makes [`open`](Sink::open) and [`attach`](Sink::attach) wait, up to this long, as long as no
+    /// server answers or no answering server has JetStream yet. By default they fail at once with
+    /// the error. With `Duration::MAX`, they wait as long as it takes.
     ///
     /// [`Sink::outage`] applies to a sink that has begun.
     ///
@@ -303,9 +306,9 @@ impl Sink {
         self
     }
 
-    /// Connects, checks the stream, and takes it over for a ring that is made next. An earlier sink
-    /// of the stream ends with [`Error::Fenced`]. While the servers of a cluster elect a leader,
-    /// the call waits for up to 15 s.
+    /// Connects, checks the stream, and takes it over for a ring that is made afterwards. An
+    /// earlier sink of the stream ends with [`Error::Fenced`]. While the servers of a cluster elect
+    /// a leader, the call waits for up to 15 s.
     ///
     /// Example: [`Sink`].
     ///
@@ -317,8 +320,9 @@ impl Sink {
         self.open_at(encoding, Id::random(), start)
     }
 
-    /// Takes the stream over for an existing ring, and continues behind the ring's last event in
-    /// the stream. Events that the stream already has are released, not sent again.
+    /// Takes the stream over for an existing ring, and continues behind the last of the ring's
+    /// events that the stream has. The sink releases events that the stream already has, and does
+    /// not send them again.
     ///
     /// `epoch` is the ring's own number, which stays the same for the ring's lifetime:
     /// `slipring_shm::Attached::id`.
@@ -410,9 +414,9 @@ impl<E: Send + 'static> OpenSink<E> {
         self.opened.durability
     }
 
-    /// Returns how an existing stream differs from the settings of [`Sink::create`], one text for
-    /// each setting. A stream that has less than was asked for is refused earlier
-    /// ([`StreamSettings`]).
+    /// Returns the differences between an existing stream and the settings of [`Sink::create`], one
+    /// text for each setting. A stream that has less than was asked for is refused earlier
+    /// ([`StreamSettings`]), and has no remarks.
     ///
     /// Example: [`Sink::wait_for_server`].
     pub fn remarks(&self) -> &[String] {

@@ -3,7 +3,7 @@
 //! Invariants
 //! - I1: a sink is open only once its begin messages are known to be stored. From then on no
 //!   condition of an earlier sink holds (resume::I2).
-//! - I2: each attempt to begin draws another number for a journal that begins (resume::I5).
+//! - I2: each attempt to begin a new journal draws another number for it (resume::I5).
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ use crate::resume::{self, Losses, Party, Point, Start};
 const TAKEOVER: Duration = Duration::from_secs(15);
 /// Append number of the begin messages.
 pub const BEGIN: u64 = u64::MAX;
-/// Bytes that the server may count for a message beside its payload and the stream's name: the
-/// headers and their framing.
+/// Bytes that the server may count for a message in addition to its payload and the stream's name:
+/// the headers and their framing.
 const MESSAGE_OVERHEAD: usize = 256;
 
 /// The state of a running sink, apart from its ring.
@@ -115,8 +115,8 @@ impl<E> Opened<E> {
         }
     }
 
-    /// Takes over the current size limits of the stream and the server. `max_message` is the
-    /// stream's limit, in bytes.
+    /// Adopts the current size limits of the stream and the server. `max_message` is the stream's
+    /// limit, in bytes.
     pub fn learn_limit(&mut self, max_message: u64) -> Result<(), Error> {
         self.stream.max_message = max_message;
         let Opened { connection, stream, settings, encoding, .. } = self;
@@ -163,7 +163,8 @@ impl<E> Opened<E> {
                 self.point = Point { expected: tail.last_sequence, ..point };
                 return self.check_before(&point).await;
             }
-            // A stream may begin at any sequence (first_seq), and an unused one never had a sink.
+            // A stream may begin at any sequence (first_seq). A stream that is unused never had a
+            // sink.
             let mut begins = tail;
             if tail.last.is_none() && tail.last_sequence > 0 {
                 match self.connection.is_unused(&name, tail.last_sequence).await {
@@ -258,8 +259,8 @@ impl<E> Opened<E> {
         Error::WrongStream { stream: self.stream.name.clone(), wrong: vec![wrong.into()] }
     }
 
-    /// Returns as many begin messages as the previous sink may have messages in flight
-    /// (resume::I2).
+    /// Returns the begin messages. There are as many as the previous sink may have messages in
+    /// flight (resume::I2).
     pub fn begin_message(&self, point: &Point) -> Body {
         let header = self.template_at(point);
         // The first begin message declares the hole, if there is one.
@@ -283,8 +284,8 @@ impl<E> Opened<E> {
         Single { subject, description: None, payload: frame.into() }
     }
 
-    /// Replaces a connection that the client library has given up. Returns the reason if that fails
-    /// and a later attempt may succeed.
+    /// Replaces a connection that the client library has given up. If that fails but a later
+    /// attempt may succeed, returns the reason.
     pub async fn reconnect(
         &mut self,
         opened: Result<Connection, Error>,

@@ -5,8 +5,8 @@
 //!   answer to a doubt has shown it as stored. Events that the sink drops on request are the
 //!   exception.
 //! - I2: a sink in doubt sends nothing until it has asked the engine (`run/doubt.rs`).
-//! - I3: while units are in flight, no waker is armed at the ring, so that a publication costs the
-//!   producer no more than with a polling stage. The loop polls the ring at each answer, and at
+//! - I3: while units are in flight, the sink arms no waker at the ring, so a publication costs the
+//!   producer no more than if the stage only polled. The loop polls the ring at each answer, and at
 //!   least once per linger time.
 
 mod anew;
@@ -45,8 +45,8 @@ pub struct SinkRun<S: Stage> {
     begun: Begun,
     /// Sequence that the next append expects.
     expected: u64,
-    /// Point at which the sink begins anew, until its begin messages are acknowledged
-    /// (`run/anew.rs`).
+    /// Point at which the sink is beginning anew (`run/anew.rs`). `None` again once its begin
+    /// messages are acknowledged.
     anew: Option<Point>,
     filling: Filling,
     /// Full units for which the window has no room yet.
@@ -62,7 +62,7 @@ pub struct SinkRun<S: Stage> {
     outage: Option<(Instant, String)>,
     /// Pause before the next attempt.
     pause: Duration,
-    /// Time of the ring's next poll, after the death of one of its processes.
+    /// Earliest time of the ring's next poll, once a process of the ring has died.
     not_before: Option<Instant>,
     /// Time of the last count of the lag.
     counted: Instant,
@@ -181,7 +181,7 @@ impl<S: Stage> SinkRun<S> {
                     self.stage.release(next);
                     step!("sink-passed-over");
                 }
-                // The engine has positions that the ring never published.
+                // The stream has positions that the ring never published.
                 Err(BatchError::Unavailable | BatchError::Wait(WaitError::Closed)) => {
                     return Err(Error::WrongEpoch { ring: self.stage.next(), stream: next });
                 }
@@ -212,8 +212,8 @@ impl<S: Stage> SinkRun<S> {
         Ok(())
     }
 
-    /// Handles the ring's reason for lending no events. Fails if the ring has ended before all of
-    /// its events were lent.
+    /// Handles the reason for which the ring lent no events. Fails if the ring has ended before all
+    /// of its events were lent.
     fn ring_ended(&mut self, error: Taken) -> Result<(), Error> {
         match error {
             Taken::Failed(error) => return Err(error),
@@ -261,8 +261,8 @@ impl<S: Stage> SinkRun<S> {
                         at = seq;
                         refused = encoder.encode(event, seq).err();
                         *largest = (*largest).max(encoder.scratch.len());
-                        // A single event may fill a frame, and the window has no room for many
-                        // frames, so taking stops after each full one.
+                        // One event may already fill a frame, and the window has no room for many
+                        // frames. So the loop stops once a frame is full.
                         if refused.is_some() || encoder.ready.len() > sealed {
                             Break(())
                         } else {

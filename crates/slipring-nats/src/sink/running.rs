@@ -38,7 +38,8 @@ impl Stop {
         self.asked.load(Relaxed)
     }
 
-    /// Waits for the next call of [`Stop::ask`]. Returns at once if no wait has seen the last call.
+    /// Waits for the next call of [`Stop::ask`]. If no earlier wait has noticed the last call,
+    /// returns at once.
     pub async fn notified(&self) {
         self.notify.notified().await;
     }
@@ -108,9 +109,8 @@ impl RunningSink {
         self.durability
     }
 
-    /// Returns how an existing stream differs from the settings of
-    /// [`Sink::create`](crate::Sink::create), as [`OpenSink::remarks`](crate::OpenSink::remarks)
-    /// does.
+    /// Returns the differences between an existing stream and the settings of
+    /// [`Sink::create`](crate::Sink::create), like [`OpenSink::remarks`](crate::OpenSink::remarks).
     ///
     /// Example: [`Sink::wait_for_server`](crate::Sink::wait_for_server).
     pub fn remarks(&self) -> &[String] {
@@ -143,8 +143,8 @@ impl RunningSink {
     /// Waits until the sink ends with its ring, and returns its last counts.
     ///
     /// If the ring is closed during an outage of the engine, the call waits until the engine is
-    /// back, unless [`Sink::outage`](crate::Sink::outage) says otherwise. [`RunningSink::join_by`]
-    /// has a deadline.
+    /// back, unless the sink fails or drops events earlier ([`Sink::outage`](crate::Sink::outage)).
+    /// [`RunningSink::join_by`] has a deadline.
     ///
     /// Example: [`Sink`](crate::Sink).
     ///
@@ -155,7 +155,7 @@ impl RunningSink {
     }
 
     /// Waits like [`RunningSink::join`], but at most until `deadline`. Returns `None` if the sink
-    /// still runs; it can then be stopped or waited for again.
+    /// is still running. It can then be stopped or waited for again.
     ///
     /// Example: [`Sink`](crate::Sink).
     ///

@@ -10,11 +10,11 @@ use crate::nats::subject::is_subject;
 
 /// Policy of a sink while the engine is away or the stream is full.
 ///
-/// The time starts when the sink notices the outage: at once if the connection ends or the server
-/// refuses, and otherwise at the first late acknowledgement
+/// The time of an outage counts from the moment at which the sink notices it. That is at once if
+/// the connection ends or the server refuses, and otherwise when an acknowledgement is late
 /// ([`Sink::ack_timeout`](crate::Sink::ack_timeout)). A server whose disk is full answers requests
-/// but acknowledges nothing, and counts as away. In a cluster the sink keeps asking for 12 s before
-/// it reports a loss, so a shorter time ends with [`Error::Away`].
+/// but acknowledges nothing, and counts as away. In a cluster, the sink keeps asking for 12 s
+/// before it reports a loss. With a shorter time, it ends with [`Error::Away`] before that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outage {
     /// The sink waits. The ring fills, and its producers then wait by their own strategy.
@@ -23,8 +23,8 @@ pub enum Outage {
     /// The sink waits this long, and then ends with [`Error::Away`] or [`Error::Full`], which fails
     /// the graph.
     FailAfter(Duration),
-    /// The sink waits this long, and then drops and counts the ring's events until the engine is
-    /// back. The next frame declares the hole. Frames that were in flight are kept.
+    /// The sink waits this long. Then it drops the ring's events, and counts them, until the engine
+    /// is back. The next frame declares the hole. Frames that were in flight are kept.
     ///
     /// If the sink of a ring of processes dies after it has dropped events, its successor needs
     /// [`Sink::accept_loss`](crate::Sink::accept_loss).
@@ -45,18 +45,20 @@ pub enum Outage {
 /// | the server comes back with an earlier state: a copy of its disk, an index rebuilt from the rest | **lost** | **lost** | **lost** |
 ///
 /// If the server comes back with an earlier state, its last sequence goes back as well, so a new
-/// sink cannot know that the stream had more events. A running sink, a surviving ring
-/// ([`Sink::attach`](crate::Sink::attach)), a source whose ring has more than the stream, and a new
-/// ring whose program has recorded the position ([`Sink::resume_at`](crate::Sink::resume_at))
-/// report the loss as [`Error::LostAcknowledged`]. Without any of these, a new ring begins where
-/// the stream ends, and its events get the positions of the lost ones.
+/// sink cannot know that the stream had more events. The loss is noticed, and reported as
+/// [`Error::LostAcknowledged`], by a running sink, a sink that continues a surviving ring
+/// ([`Sink::attach`](crate::Sink::attach)), a source whose ring has more positions than the stream,
+/// and a new sink whose program has recorded the position
+/// ([`Sink::resume_at`](crate::Sink::resume_at)). Otherwise, a new ring begins where the stream
+/// ends, and its events get the positions of the lost ones.
 ///
 /// JetStream acknowledges before it syncs to disk, and by default it syncs every 2 minutes
 /// (`sync_interval`). Sources: the server's documentation of `sync_interval`; Jepsen, "NATS 2.12.1"
 /// (2025); nats-server issue 7564.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// The stream is in memory, or is written after the acknowledgement (`persist_mode: async`).
+    /// The stream is kept in memory, or the server writes events only after it has acknowledged
+    /// them (`persist_mode: async`).
     Memory,
     /// The server has handed the event to its operating system.
     #[default]

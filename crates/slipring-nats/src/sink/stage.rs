@@ -8,7 +8,7 @@ use slipring::{BatchError, Consumer, Each, Layout, Reading, Seated, Waitable};
 /// A stage's handle that a sink can own: a [`Reader`](slipring::Reader) of a graph or of a segment
 /// (`slipring_shm::Reader`).
 ///
-/// The ring waits for a sink, which is a required stage. A sink therefore accepts no subscription
+/// A sink must be a required stage, for which the ring waits. So a sink cannot own a subscription
 /// to a tap.
 pub trait Stage: sealed::Sealed + Send {
     /// The events of the ring.
@@ -20,8 +20,8 @@ pub trait Stage: sealed::Sealed + Send {
     /// Returns the number of events that are available now, without the held ones.
     #[doc(hidden)]
     fn known(&mut self) -> Result<usize, BatchError>;
-    /// Shows up to `max` events to `each`, and holds the shown events. Stops behind the first event
-    /// at which `each` breaks.
+    /// Calls `each` for up to `max` events, and holds these events. Stops after the first event for
+    /// which `each` breaks.
     #[doc(hidden)]
     fn hold(
         &mut self,

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - I1: units are contiguous: `after` of each is the end of its predecessor.
-//! - I2: the window has the units in the order in which they were sent, and no acknowledged one.
+//! - I2: the window has the units that are not acknowledged, in the order in which they were sent.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::nats::publish::{Body, Single};
 /// Greatest number of single events in a batch.
 pub const BATCH: usize = 1000;
 
-/// Bytes of the headers of a message with a single event, at most.
+/// Greatest length of the headers of a message with a single event, in bytes.
 pub const MESSAGE_HEADERS: usize = 512;
 
 /// An append: a frame, or a batch of single events.
@@ -83,7 +83,8 @@ impl Filling {
         self.count != 0 && self.bytes.len() > self.max
     }
 
-    /// Continues behind position `after` with other headers. The unit must be empty.
+    /// Continues behind position `after` with another header for each unit. The unit that is being
+    /// filled must be empty.
     pub fn begin_again(&mut self, template: Header, after: u64) {
         (self.template, self.after) = (template, after);
     }
@@ -99,7 +100,7 @@ impl Filling {
         if self.count == 0 { self.after } else { self.first + u64::from(self.count) }
     }
 
-    /// Returns the number of events of `size` bytes for which there is room.
+    /// Returns for how many events of `size` bytes the unit has room.
     pub fn room(&self, size: usize) -> usize {
         let used = self.bytes.len().max(HEADER);
         self.max.saturating_sub(used) / size.max(1)
@@ -202,7 +203,7 @@ impl Filling {
         Unit { number, end, events: 0, body, sent: Instant::now() }
     }
 
-    /// Takes back the buffer of a frame, if the client has no more use for it.
+    /// Keeps the buffer of a frame for a later one, if the client no longer uses it.
     pub fn recycle(&mut self, body: Body) {
         if let Body::Frame(frame) = body
             && self.spare.len() < 4

@@ -5,11 +5,12 @@ use slipring::{ClaimError, Layout, Many, Producer, Single};
 /// A producer's handle that a source can own. It belongs to a graph with one or several producers,
 /// or to a segment with one producer (`slipring_shm::Producer`).
 ///
-/// The source must be the ring's only producer, even if the ring allows several, because the ring's
-/// positions are those of the stream.
+/// Even if the ring allows several producers, the source must be the only one, because the ring has
+/// the positions of the stream.
 ///
 /// A segment that allows several producers skips the positions that a killed producer has claimed.
-/// Their events would be missing for the next source, so such a ring does not compile:
+/// If a source were killed, the next one could not fill these positions. So a program that gives
+/// such a segment to a source does not compile:
 ///
 /// ```compile_fail,E0277
 /// use slipring::{Apart, Interleaved, Producer};
@@ -27,7 +28,7 @@ pub trait Feed: sealed::Sealed + Send + 'static {
     fn slots(&self) -> usize;
     #[doc(hidden)]
     fn end_failed(&self);
-    /// Fills `len` slots by calls of `fill`, and publishes all of them, or none if a call fails.
+    /// Calls `fill` for `len` slots, and publishes all of them. If a call fails, publishes none.
     /// Returns the position of the first slot, or the error of the failed call.
     #[doc(hidden)]
     fn fill<R>(

@@ -26,8 +26,9 @@ use crate::runtime::{Background, RunThread, panic_text};
 /// A producer that fills a ring from a JetStream stream which a [`Sink`](crate::Sink) writes.
 ///
 /// The ring has the same positions as the sink's ring. The source continues at the ring's next
-/// position, so each event comes once, whichever process was killed: a surviving ring
-/// (`slipring_shm`) continues behind its last event, and a new ring begins where its user says.
+/// position, so each event comes once, whichever process was killed. The next position of a
+/// surviving ring (`slipring_shm`) is behind its last event; that of a new ring is the one that its
+/// user chooses.
 ///
 /// ```
 /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
@@ -76,17 +77,18 @@ use crate::runtime::{Background, RunThread, panic_text};
 /// puts all earlier events into its ring, and ends with [`Error::OtherJournal`]. Another source can
 /// continue there, with the same ring or a new one.
 ///
-/// If the ring has positions behind the change of journals, it may have events that were lost and
-/// replaced. Only [`expect_journal`](Source::expect_journal) detects that: without it, a source
-/// that is opened behind the change does not know the journal of the ring's events.
+/// If the ring already has positions behind the change of journals, their events may have been lost
+/// from the stream and replaced. Only [`expect_journal`](Source::expect_journal) detects that.
+/// Without it, a source that starts behind the change does not know from which journal the ring's
+/// events came.
 ///
-/// If the server's last sequence falls as well, no message shows that events were replaced.
-/// [`Durability`](crate::Durability) lists the losses that each level allows.
+/// If the server's last sequence has gone back as well, nothing in the stream shows that events
+/// were replaced. [`Durability`](crate::Durability) lists the losses that each level allows.
 ///
 /// # The end
 ///
-/// A source that ends with an error halts its ring, so that no stage takes a part of the stream for
-/// the whole. A source that reaches the end or is stopped closes the ring.
+/// A source that ends with an error halts its ring, so that no stage mistakes a part of the stream
+/// for the whole. A source that reaches the end or is stopped closes the ring.
 #[derive(Clone)]
 pub struct Source {
     settings: SourceSettings,
@@ -94,8 +96,8 @@ pub struct Source {
 
 impl Source {
     /// Describes a source that reads the stream `stream` of `server`. The stream may be a mirror of
-    /// the sink's stream. A mirror lags, so a ring that was filled from the original may have more
-    /// than the mirror.
+    /// the sink's stream. A mirror lags, so a ring that was filled from the original may have
+    /// positions that the mirror does not have yet.
     ///
     /// Example: [`Source`].
     pub fn of(server: Server, stream: impl Into<String>) -> Source {
@@ -105,8 +107,8 @@ impl Source {
     }
 
     /// Makes the source end behind the last event that the stream has when the source is opened. By
-    /// default the source follows the stream until it is stopped. The end of a stream that was
-    /// already emptied is unknown ([`Error::Emptied`]).
+    /// default the source follows the stream until it is stopped. If the stream was emptied before
+    /// that, its end is unknown, and the source fails with [`Error::Emptied`].
     ///
     /// Example: [`Source`].
     pub fn until_end(mut self) -> Source {
@@ -124,10 +126,11 @@ impl Source {
         self
     }
 
-    /// Refuses messages of any journal but `number`. Their stream was recreated, or lost its end
-    /// and continued, with other events at the same positions. [`OpenSource::journal`],
-    /// [`Progress::journal`] and [`OpenSink::journal`](crate::OpenSink::journal) return the number.
-    /// A stream that never had a message is refused as well if the ring has a position
+    /// Refuses messages of any journal but `number`. Messages of another journal show that the
+    /// stream was recreated, or that it lost its end and was continued, with other events at the
+    /// same positions. [`OpenSource::journal`], [`Progress::journal`] and
+    /// [`OpenSink::journal`](crate::OpenSink::journal) return the number. A stream that never had a
+    /// message is refused as well if the ring is already past position 0
     /// ([`Error::LostAcknowledged`]).
     ///
     /// Example: [`Source`].
@@ -136,9 +139,9 @@ impl Source {
         self
     }
 
-    /// Makes the source wait up to this long when it begins, while no server answers, or no
-    /// answering server has JetStream yet. By default [`open`](Source::open) fails at once with the
-    /// error. `Duration::MAX` means as long as it takes.
+    /// Makes [`open`](Source::open) wait, up to this long, as long as no server answers or no
+    /// answering server has JetStream yet. By default it fails at once with the error. With
+    /// `Duration::MAX`, it waits as long as it takes.
     ///
     /// [`Source::fail_after`] applies to a source that has begun.
     ///
@@ -247,7 +250,7 @@ impl OpenSource {
         let stream = settings.stream.clone();
         shared.change(|progress| progress.end = extent.positions.map_or(0, |(_, end)| end));
         let for_thread = shared.clone();
-        // The progress is up to date when this call returns.
+        // `SourceRun::new` sets the progress, so it is up to date when this call returns.
         let mut run =
             SourceRun::new(producer, decoding, connection, settings, &extent, shared.clone());
         let body = move || {

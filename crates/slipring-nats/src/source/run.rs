@@ -70,7 +70,8 @@ impl<P: Feed> SourceRun<P> {
         let chunk = (producer.slots() / 4).clamp(1, 4096);
         shared.connected(&connection);
         let until = settings.until_end.then(|| extent.positions.map_or(0, |(_, end)| end));
-        // The source reads a stream with several journals to the end of one journal.
+        // If the stream has several journals, the source reads only up to the end of the first one
+        // that it meets.
         let one = extent.journals.filter(|(first, last)| first == last);
         let journal = settings.journal.or(one.map(|(number, _)| number));
         shared.change(|progress| {
@@ -114,7 +115,7 @@ impl<P: Feed> SourceRun<P> {
         self.until.is_some_and(|until| self.next() >= until)
     }
 
-    /// Removes the consumer at the server, which would otherwise remove it later.
+    /// Removes the consumer at the server. Otherwise the server would remove it only after a while.
     pub async fn forget(&mut self) {
         if let Some(consumer) = self.consumer.take()
             && self.may_delete
@@ -125,8 +126,8 @@ impl<P: Feed> SourceRun<P> {
         }
     }
 
-    /// Fills the ring until the end that was asked for. Reads the stream even if there is nothing
-    /// to fill, because the stream may have lost events that the ring has.
+    /// Fills the ring until the end that was asked for. Even if there is nothing to fill, reads the
+    /// stream, because it may have lost events that the ring has.
     pub async fn run(&mut self) -> Result<(), Error> {
         let (mut away, mut pause) = (None::<Away>, Duration::ZERO);
         let mut losses = Losses::default();
@@ -148,7 +149,7 @@ impl<P: Feed> SourceRun<P> {
             };
             let stopped = match begun {
                 Ok(fetch) => {
-                    // The server has answered, even if without an event.
+                    // The server has answered, even if it sent no event.
                     (away, losses) = (None, Losses::default());
                     let reconnects = self.connection.reconnects();
                     self.shared.change(|progress| {
@@ -325,7 +326,7 @@ impl<P: Feed> SourceRun<P> {
         find::check_journal(expected, header.ring).map_err(Stopped::Failed)
     }
 
-    /// Leaves out the positions up to `first`, which are a hole (I3).
+    /// Leaves out the positions up to `first`, which belong to a hole (I3).
     async fn leave_out(&mut self, first: u64) -> Result<(), Stopped> {
         while self.next() < first {
             let (from, left) = (self.next(), first - self.next());

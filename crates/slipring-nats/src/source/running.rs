@@ -57,8 +57,8 @@ impl SourceStatus {
         requests.as_ref().map(Connection::requests)
     }
 
-    /// Asks for the stream's end at intervals while the source is behind. A source that waits for a
-    /// message is at the end.
+    /// Asks for the stream's end at intervals while the source is behind. There is no need to ask
+    /// while it waits for a message, because it is then at the end.
     pub async fn follow_end(&self, stream: &str) {
         loop {
             tokio::time::sleep(END_INTERVAL).await;
@@ -86,30 +86,31 @@ pub struct Progress {
     pub state: State,
     /// Position behind the last event that the source has published.
     pub next: u64,
-    /// Number of positions from `next` to the end of the stream, as far as the source knows: a
-    /// source that is behind asks for the end every two seconds. The lag does not grow while the
-    /// server is away.
+    /// Number of positions from `next` to the end of the stream, as far as the source knows it. A
+    /// source that is behind asks for the end every two seconds. While the server is away, the lag
+    /// does not grow.
     pub lag: u64,
     /// Number of published events.
     pub events: u64,
     /// Number of messages that were read.
     pub messages: u64,
-    /// Bytes of the messages that were read: payloads, with the headers of frames.
+    /// Bytes that were read: the payloads of messages. The payload of a frame includes the frame's
+    /// header.
     pub bytes: u64,
     /// Number of messages that were skipped because the ring had their events.
     pub passed_over: u64,
     /// Number of positions without events.
     pub holes: u64,
-    /// Number of times that the source has connected again after it had lost or left a server.
+    /// Number of times that the source has reconnected after it had lost or left a server.
     pub reconnects: u64,
     /// Number of times that the source had to start over at the server.
     pub restarts: u64,
     /// Reason of the last restart, or the loss at the stream's end; empty if there was neither.
     pub last_doubt: String,
-    /// Number of the journal that was read. Before the first message, the number from
-    /// [`Source::expect_journal`](crate::Source::expect_journal), or else that of the only journal
-    /// which the stream had when the source was opened. A sink that opens writes the first message
-    /// of a journal, in front of the first event.
+    /// Number of the journal that the source reads. Before the first message, it is the number from
+    /// [`Source::expect_journal`](crate::Source::expect_journal). Without one, it is the number of
+    /// the stream's journal, if the stream had exactly one when the source was opened. A journal's
+    /// first message comes from the sink when it opens, before the first event.
     pub journal: Option<[u8; 16]>,
     /// Known position behind the stream's last event.
     pub(crate) end: u64,
@@ -119,8 +120,8 @@ pub struct Progress {
 
 /// A running source.
 ///
-/// Dropping the handle does not stop the source, which ends with its ring, or at the stream's end
-/// if it was asked to.
+/// Dropping the handle does not stop the source. It ends with its ring, or at the stream's end if
+/// it was asked to.
 ///
 /// Example: [`Source`](crate::Source).
 pub struct RunningSource {
@@ -161,7 +162,7 @@ impl RunningSource {
     }
 
     /// Waits like [`RunningSource::join`], but at most until `deadline`. Returns `None` if the
-    /// source still runs.
+    /// source is still running.
     ///
     /// Example: [`Source`](crate::Source).
     ///

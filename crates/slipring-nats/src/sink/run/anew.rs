@@ -22,7 +22,7 @@ use crate::sink::stage::Stage;
 use crate::sink::units::{MESSAGE_HEADERS, Unit};
 
 impl<S: Stage> SinkRun<S> {
-    /// Takes over the current size limit, and divides unsent frames that exceed it. Returns whether
+    /// Adopts the current size limit, and divides unsent frames that exceed it. Returns whether
     /// frames in flight exceed it, too.
     pub(super) fn fit(&mut self, max_message: u64) -> Result<bool, Error> {
         self.opened.learn_limit(max_message)?;
@@ -50,7 +50,7 @@ impl<S: Stage> SinkRun<S> {
         Ok(())
     }
 
-    /// Divides all frames, behind the sink's begin messages of incarnation `incarnation`.
+    /// Divides all frames, once the sink's begin messages of incarnation `incarnation` are stored.
     pub(super) fn began_anew(&mut self, incarnation: u64) -> Result<(), Error> {
         step!("sink-begun-again");
         (self.anew, self.begun.incarnation) = (None, incarnation);

@@ -22,13 +22,13 @@ use crate::sink::open::Opened;
 use crate::sink::settings::Outage;
 use crate::sink::stage::Stage;
 
-/// Time that the engine has to return the stream's end and the messages behind the last
+/// Time limit of the engine for returning the stream's end and the messages behind the last
 /// acknowledgement.
 const ASKING: Duration = Duration::from_secs(10);
 
 impl<S: Stage> SinkRun<S> {
-    /// Asks the engine until it says where to continue, and sends the rest of the window again
-    /// (I2).
+    /// Asks the engine until its answer shows where to continue, and sends the rest of the window
+    /// again (I2).
     pub(super) async fn resolve(&mut self, mut doubt: Doubt, why: String) -> Result<(), Error> {
         step!("sink-in-doubt");
         let state = if doubt == Doubt::Full { State::Full } else { State::Asking };
@@ -44,7 +44,7 @@ impl<S: Stage> SinkRun<S> {
             self.anew = None;
             self.opened.publisher.begin_attempt();
             self.rest(doubt).await?;
-            // The stream would be just as full at another server.
+            // A full stream is no reason to leave: it would be just as full at another server.
             if doubt == Doubt::Lost && self.opened.connection.is_to_leave(since) {
                 let requests = self.opened.connection.requests();
                 self.watching(doubt, async move { requests.leave().await }).await?;
@@ -91,7 +91,8 @@ impl<S: Stage> SinkRun<S> {
             };
             match sent {
                 Ok(()) => {
-                    // Without units in flight, no acknowledgement will end the outage.
+                    // The outage ends with the next acknowledgement. Without units in flight none
+                    // will come, so it ends now.
                     let (outage, state) = match self.window.is_empty() {
                         true => (None, State::Publishing),
                         false => (self.outage.take().map(|(_, why)| (since, why)), state),
@@ -125,7 +126,7 @@ impl<S: Stage> SinkRun<S> {
             self.check_ring()?;
             self.count_lag();
             let drops = self.check_outage(doubt)?;
-            // A sink that drops events takes them as they come, so that producers do not wait.
+            // A sink that drops events takes new ones at once, so that producers do not wait.
             let armed = drops && !self.ended && self.not_before.is_none();
             let stage = &mut self.stage;
             let ring = std::future::poll_fn(|context| {
@@ -179,8 +180,8 @@ impl<S: Stage> SinkRun<S> {
         end
     }
 
-    /// Fails if the ring has ended, unless its producers have closed it, or if the user has asked
-    /// the sink to stop.
+    /// Fails if the user has asked the sink to stop, or if the ring has ended in any other way than
+    /// by being closed by its producers.
     fn check_ring(&mut self) -> Result<(), Error> {
         if self.stop.is_asked() {
             return Err(Error::Stopped);
@@ -238,7 +239,8 @@ impl<S: Stage> SinkRun<S> {
         }
     }
 
-    /// Releases the units that the stream has up to its end `end`. Returns whether it released any.
+    /// Releases the events of the units that the stream has stored up to its end `end`. Returns
+    /// whether there were any.
     fn forget_stored(&mut self, end: u64) -> Result<bool, Error> {
         let before = self.begun.acknowledged;
         while self.window.oldest().is_some_and(|unit| unit.end <= end) {
