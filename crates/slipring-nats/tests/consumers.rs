@@ -136,7 +136,7 @@ fn what_the_stream_does_not_have_is_not_acknowledged() {
     assert_eq!(next(&server, "billing"), 0);
 }
 
-/// The positions of a mirror need not grow with its sequences.
+/// A mirror cannot have notes, because its positions need not grow with its sequences.
 #[test]
 fn a_mirror_has_no_named_consumers() {
     let _watched = watched();
@@ -159,7 +159,7 @@ fn what_all_named_consumers_have_acknowledged_is_removed_and_no_more() {
     let frames = scan(&mut client(&server));
     let (mut billing, mut audit) = (named(&server, "billing"), named(&server, "audit"));
     billing.acknowledge(700).unwrap();
-    // A consumer that has acknowledged nothing keeps all messages.
+    // All messages are kept for a consumer that has acknowledged nothing.
     let trim = trimmed(&server, &["billing", "audit"]).unwrap();
     assert_eq!((trim.messages, trim.oldest, trim.held_by.as_str()), (0, Some(0), "audit"));
     audit.acknowledge(405).unwrap();
@@ -176,7 +176,7 @@ fn what_all_named_consumers_have_acknowledged_is_removed_and_no_more() {
     assert_eq!(read(&server, 405).unwrap(), 595);
     refused!(read(&server, held - 1).unwrap_err(), Error::Trimmed { .. }, held.to_string());
     refused!(audit.acknowledge(held - 1).unwrap_err(), Error::Trimmed { .. }, held.to_string());
-    // A new name begins with the remaining events.
+    // A note with a new name begins at the oldest remaining event.
     assert_eq!(next(&server, "late"), held);
 
     // The last message stays, and a sink continues behind it.
@@ -193,7 +193,7 @@ fn what_all_named_consumers_have_acknowledged_is_removed_and_no_more() {
     assert_eq!(read(&server, 1000).unwrap(), 200);
 }
 
-/// A killed program has done more than it has acknowledged.
+/// A program is killed after it has done more than it has acknowledged.
 #[test]
 fn a_crash_before_the_acknowledgement_only_keeps_more() {
     let _watched = watched();
@@ -208,7 +208,7 @@ fn a_crash_before_the_acknowledgement_only_keeps_more() {
     while done < 600 {
         done += rx.poll(64, |value, at| assert_eq!(*value, event(at.seq))).unwrap() as u64;
     }
-    // All events were released to the ring, but the server knows nothing of that.
+    // The program has handled and released these events, but the server does not know that.
     drop((billing, source, rx));
     server.kill().unwrap();
     server.restart().unwrap();
@@ -266,7 +266,8 @@ fn names_that_say_nothing_are_refused() {
     let error = trimmed(&server, &["billing", "biling"]).unwrap_err();
     refused!(error, Error::NoConsumer { .. }, STREAM, "biling", "NamedConsumer::open");
 
-    // A consumer of another program counts if it acknowledges, and is not taken over.
+    // A consumer that another program has made counts for `trim` if it acknowledges. It cannot be
+    // opened as a note.
     let mut client = client(&server);
     for (name, policy) in [("go", "explicit"), ("tail", "none")] {
         let config = json!({ "name": name, "durable_name": name, "ack_policy": policy });

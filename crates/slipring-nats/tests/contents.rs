@@ -22,7 +22,7 @@ fn small(url: &str) -> Sink {
     sink.max_frame(HEADER + 64 * 8)
 }
 
-/// Checks that the stream's positions are contiguous, whatever was removed, and returns their end.
+/// Checks that the positions of the remaining messages are contiguous, and returns their end.
 fn checked_end(client: &mut Client) -> u64 {
     scan(client).last().unwrap().end()
 }
@@ -167,8 +167,8 @@ fn an_emptied_stream_needs_a_position() {
     assert_eq!((frames[0].after, frames.last().unwrap().end()), (100, 200));
 }
 
-/// An emptied stream does not tell which events it had. So no source may end there as if it had
-/// read all, and a waiting source reports why it waits.
+/// An emptied stream does not show which events it had. So a source must not end there as if it had
+/// read everything. A source that waits reports why it waits.
 #[test]
 fn a_source_of_an_emptied_stream_does_not_say_that_it_has_all() {
     let _watched = watched();
@@ -192,7 +192,8 @@ fn a_source_of_an_emptied_stream_does_not_say_that_it_has_all() {
     }
 }
 
-/// Opens a source that reads to the end, calls `change`, and returns the source's result.
+/// Opens a source that reads to the end, calls `change` before the source starts, and returns the
+/// source's result.
 fn changed(server: &Server, first: u64, change: impl FnOnce(&mut Client)) -> Error {
     let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
     change(&mut client(server));
@@ -256,7 +257,8 @@ fn a_source_whose_ring_has_more_than_a_stream_without_messages_says_so() {
     lost(start(source().until_end().expect_journal(journal), 100).0.join().unwrap_err());
     lost(start(source().expect_journal(journal), 100).0.join().unwrap_err());
 
-    // A ring without a position has lost nothing, and a source without any knowledge waits.
+    // A ring at position 0 has lost nothing. A source that knows neither an end nor a journal
+    // waits.
     start(source().until_end().expect_journal(journal), 0).0.join().unwrap();
     let (waiting, _of) = start(source(), 100);
     let open = sink(&server.url()).resume_at(100).open(numbers()).unwrap();
@@ -264,8 +266,8 @@ fn a_source_whose_ring_has_more_than_a_stream_without_messages_says_so() {
     assert!(!waiting.is_finished());
 }
 
-/// The server comes back with fewer events than a source has read, and with other events at the
-/// lost positions.
+/// The server comes back with fewer events than a source has read. Then other events are stored at
+/// the lost positions.
 #[test]
 fn a_source_that_has_read_later_messages_than_the_stream_has_says_so() {
     let _watched = watched();
@@ -309,7 +311,7 @@ fn a_sink_in_doubt_goes_on_behind_frames_that_retention_removed() {
     door.swallow(Direction::ToClient, true);
     feed(&mut tx, 500).unwrap();
     let mut client = client(&server);
-    // The window's frames are stored, and then the first of them are removed.
+    // The frames in the window are stored, and then retention removes the first of them.
     until("frames", || scan(&mut client).first().is_some_and(|frame| frame.after > 10));
     door.swallow(Direction::ToClient, false);
     door.cut_now();

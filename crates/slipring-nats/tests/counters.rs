@@ -81,7 +81,8 @@ fn a_source_tells_how_far_it_is_behind_the_stream() {
             progress.next + progress.lag == end
         });
     };
-    // The ring has no room for the next run of positions, so the source waits.
+    // The source claims several positions at once. The ring has no room for the next ones, so the
+    // source waits.
     until("a full ring", || source.progress().next > 64 - 16);
     until_end_known(1000);
     assert_eq!(source.progress().state, State::Publishing);

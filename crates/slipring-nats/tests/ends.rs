@@ -25,7 +25,7 @@ struct Sink2 {
     encoding: Encoding<u64>,
 }
 
-/// Runs a sink whose function fails at position 20, beside a stage that reads everything.
+/// Runs a sink whose function fails at position 20. A second stage of the ring reads everything.
 #[track_caller]
 fn fails_at_20(sink: Sink2) -> Error {
     let open = sink.sink.open(sink.encoding).unwrap();
@@ -43,8 +43,8 @@ fn fails_at_20(sink: Sink2) -> Error {
     running.join().unwrap_err()
 }
 
-/// Number of slots of a ring that a source fills one by one: it claims a quarter of the slots at
-/// once.
+/// Number of slots of a ring in which a source claims one slot at a time: it always claims a
+/// quarter of the slots.
 const ONE_AT_A_TIME: usize = 4;
 
 #[test]
@@ -64,7 +64,7 @@ fn an_encoder_that_panics_fails_the_graph() {
         let sink = sink(&server.url());
         let error = fails_at_20(Sink2 { sink, encoding });
         refused!(error, Error::Function { seq: 20, .. }, name[0], name[1], name[2]);
-        // Earlier events may be stored or not, but no later one.
+        // The events before position 20 may be stored or not, but no later event is.
         let end = client(&server).messages(STREAM).unwrap().last().map(|last| frame(last).end());
         assert!(end.unwrap() <= 20);
         client(&server).delete_stream(STREAM).unwrap();

@@ -33,8 +33,8 @@ fn example(name: &str) -> Command {
     Command::new(FOLDER.join(name))
 }
 
-/// Returns whether a program exists and is no older than its sources in this checkout. Beside the
-/// program, cargo lists them in a file of make's form: `program: source source`.
+/// Returns whether a program exists and is no older than its sources in this checkout. Cargo lists
+/// the sources in a file beside the program, in the form of a makefile: `program: source source`.
 fn is_current(program: &Path) -> bool {
     let modified = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
     let (Some(built), Ok(listed)) =

@@ -1,4 +1,4 @@
-//! The normal life of a journal: a sink, a restart, a source.
+//! A journal without faults: a sink, its restart, and a source.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -31,7 +31,7 @@ fn a_restarted_sink_goes_on_behind_the_streams_last_event() {
     // first sink has no predecessor, and begins with one message.
     let begun = frames.iter().filter(|frame| frame.events.is_empty()).count();
     assert_eq!(begun, 1 + 8 + 8);
-    // Each ring has its own epoch, and all belong to one journal.
+    // The rings have different epochs, but belong to one journal.
     assert!(frames.iter().all(|frame| frame.ring == frames[0].ring));
     assert!(frames[0].epoch != frames.last().unwrap().epoch);
 }
@@ -102,7 +102,8 @@ fn a_stream_may_begin_at_any_sequence() {
     store(&server, 600); // a second sink continues behind the first
     assert_eq!(scan(&mut client).last().unwrap().end(), 600);
 
-    // In an unused stream, a sink begins at 0, and a source waits for the first event.
+    // In an unused stream, a source that reads to the end ends at once, and a sink begins at
+    // position 0.
     client.delete_stream(STREAM).unwrap();
     client.create_stream(json!({ "name": STREAM, "subjects": [SUBJECT], "first_seq": 7 })).unwrap();
     assert_eq!(read_all(&server, STREAM, 0), 0);
@@ -158,7 +159,7 @@ fn a_source_leaves_out_the_positions_that_had_no_events() {
     source.join().unwrap();
 }
 
-/// Publishes the event of its position, whatever the position is.
+/// Publishes the event that belongs to the next position, whatever that position is.
 trait PublishAt {
     fn publish_at(&mut self) -> u64;
 }
@@ -210,7 +211,7 @@ fn a_chain_whose_sink_is_stopped_fails_with_the_stages_name() {
     assert!(error.to_string().contains("`journal` failed"), "{error}");
 }
 
-/// Stores the events up to position `end` in a ring that a sink opens.
+/// Opens the sink, and stores the events up to position `end` through a new ring.
 fn store_by(sink: Sink, end: u64) {
     let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
     feed(&mut tx, end).unwrap();
@@ -236,7 +237,7 @@ fn a_journal_keeps_its_number_by_its_users_word() {
         store_by(to().resume_at(end - 100).journal(journal), end);
         until_next(&following, end);
     }
-    // While the stream has messages, the number alone is enough.
+    // As long as the stream has messages, the user needs to name only the number.
     store_by(to().journal(journal), 400);
     until_next(&following, 400);
     assert_eq!(following.progress().journal, Some(journal));

@@ -15,7 +15,7 @@ use slipring_nats::{
 };
 use slipring_nats_server::{Client, Direction, Options, Proxy, Server};
 
-/// Lowered size limit of the server, in bytes. The limit was a megabyte before.
+/// The lowered size limit of a server, in bytes. Before that, the limit was a megabyte.
 const SMALL: u64 = 4096;
 
 /// Numbers as events of varying size.
@@ -23,7 +23,7 @@ fn varied() -> Encoding<u64> {
     Encoding::by("text", 1, |number: &u64, bytes| bytes.extend(number.to_le_bytes()))
 }
 
-/// Starts a server with the lower limit, in the folder and at the port of a killed one.
+/// Starts a server with the lowered limit, in the folder and at the port of the killed server.
 fn small(server: &Server) -> Server {
     let options = Options::new().max_payload(SMALL);
     Server::start(options.dir(server.dir()).port(server.port())).unwrap()
@@ -79,13 +79,14 @@ fn frames_in_flight_are_divided_when_the_server_takes_less() {
     }
 }
 
-/// Returns how many frames the stream has from position `first` on.
+/// Returns the number of frames that the stream has from position `first` on.
 fn stored_behind(client: &mut Client, first: u64) -> usize {
     let messages = client.messages(STREAM).unwrap();
     messages.iter().map(frame).filter(|frame| frame.first >= first).count()
 }
 
-/// A sink with a frame of some kilobytes in flight, which the stream then refuses.
+/// Starts a sink, and then lowers the stream's size limit to `size` bytes, so that the stream
+/// refuses the sink's next frame that is longer.
 fn refused_by_stream(server: &Server, size: u64) -> (Producer<u64>, RunningSink) {
     let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 1 << 14);
     feed(&mut tx, 100).unwrap();
@@ -151,7 +152,7 @@ fn check_is_whole(server: &Server) -> bool {
     Source::of(At::at(server.url()), STREAM).open().is_ok()
 }
 
-/// A source follows the stream all the time.
+/// A source follows the stream before, while and after the frames are divided.
 #[test]
 fn a_source_reads_on_across_frames_that_were_divided() {
     let _watched = watched();

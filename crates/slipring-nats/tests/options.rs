@@ -1,4 +1,5 @@
-//! Senseless options are refused with one line, and all others work at their extremes.
+//! Options that make no sense are refused with an error of one line. All others work at their
+//! extreme values.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -174,7 +175,7 @@ fn frames_keep_to_the_least_limit() {
     }
     let server = Server::start(Options::new().max_payload(4096)).unwrap();
     let mut client = client(&server);
-    // The longest name makes the longest headers, which count as well.
+    // Headers count as well, and the longest name makes the longest headers.
     let (short, long) = ("S", "L".repeat(200));
     for (name, size) in [(short, 1024), (short, -1), (long.as_str(), -1), (long.as_str(), 1024)] {
         let _ = client.delete_stream(name);

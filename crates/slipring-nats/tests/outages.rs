@@ -44,7 +44,7 @@ fn the_ring_fills_while_the_server_is_away_and_drains_when_it_is_back() {
     until("the first events", || running.counters().acknowledged == 100);
     server.kill().unwrap();
     until_state(&running, State::Away);
-    // The ring keeps events that are not acknowledged, so it is full behind 64 more events.
+    // The ring keeps events until they are acknowledged, so it is full after 64 more events.
     assert_eq!(fill(&mut tx), 164);
     until("the lag", || running.counters().lag == 64);
     std::thread::sleep(Duration::from_millis(100));
@@ -66,8 +66,8 @@ fn a_sink_and_a_source_wait_on_request_for_a_server_that_starts_later() {
     }
     let port = free_port().unwrap();
     let url = format!("nats://127.0.0.1:{port}");
-    // The sink and the source return the error at once if they have no time to wait, and otherwise
-    // when the time is over.
+    // If the sink and the source are given no time to wait, they return the error at once.
+    // Otherwise they return it when the time is over.
     for wait in [Duration::ZERO, SHORT] {
         let begun = Instant::now();
         let error = sink(&url).wait_for_server(wait).open(numbers()).unwrap_err();
@@ -91,7 +91,7 @@ fn a_sink_and_a_source_wait_on_request_for_a_server_that_starts_later() {
     assert!(opening.iter().all(|thread| !thread.is_finished()) && !attached.is_finished());
     let _server = Server::start(Options::new().port(port)).unwrap();
     for thread in opening {
-        // One sink takes the stream over from the other.
+        // Both open, because the later sink takes the stream over from the earlier one.
         thread.join().unwrap().unwrap();
     }
     let _ = attached.join().unwrap();
@@ -124,7 +124,7 @@ fn a_sink_says_that_the_disk_of_a_server_that_acknowledges_nothing_may_be_full()
     let sink = || sink(&server.url()).ack_timeout(SHORT);
     let open = sink().outage(Outage::FailAfter(Duration::from_secs(2))).open(numbers()).unwrap();
     let (mut tx, running) = start(open, 1 << 16);
-    // These events take a megabyte more than the disk has.
+    // These events need a megabyte more than the disk has.
     let fed = feed(&mut tx, 5 << 17);
     assert!(fed.is_err() || running.counters().acknowledged < 5 << 17);
     assert!(server.log().contains("no space left on device"), "{}", server.log());
@@ -248,8 +248,8 @@ fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
     let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
     let (source, reading) = follow(Source::of(At::at(door.url()), STREAM).fail_after(limit), 0, 64);
     let cut = |count: u64| {
-        // A source that is not back from the last outage would count this outage as a part of the
-        // last one.
+        // If the source is not yet back from the previous outage, it would count both as a single
+        // outage.
         until("both connections", || door.counts().open == 2);
         let before = (running.counters().reconnects, source.progress().restarts);
         door.cut_now();

@@ -28,7 +28,8 @@ fn source_error(at: At) -> Error {
     Source::of(at, STREAM).open().unwrap_err()
 }
 
-/// Returns a port at which the first client meets `behaviour`.
+/// Returns the address of a listener that calls `behaviour` with its first client, and the
+/// listener's thread.
 fn port(behaviour: impl FnOnce(TcpStream) + Send + 'static) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("nats://{}", listener.local_addr().unwrap());
@@ -91,7 +92,7 @@ fn a_login_in_an_address() {
     let error = open(format!("nats://writer:gu%ss@{host}")).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("gu%ss"), "{error:?}");
     refused!(error, Error::Option { .. }, "%", "Server::user");
-    // A login that was chosen by a call replaces the login in the address.
+    // A login that is set by a call replaces the login in the address.
     let chosen = At::at(format!("nats://writer:guess@{host}")).user("writer", "se:cr@t/%");
     Source::of(chosen, STREAM).open().unwrap();
     let two = At::at(format!("nats://a:b@{host}")).or_at(format!("nats://c:d@{host}"));
@@ -301,7 +302,7 @@ fn a_server_without_jetstream_leads_to_one_with_it() {
     let leaf = Server::start(Options::new().jetstream(false).extra(&leaf)).unwrap();
     let at = || At::at(leaf.url()).domain("hub");
     let sink = || Sink::to(at(), STREAM).create(StreamSettings::new(SUBJECT)).open(numbers());
-    // The leaf node soon connects by itself.
+    // The leaf node connects by itself after a moment.
     let deadline = Instant::now() + SOON;
     let open = loop {
         match sink() {
@@ -351,7 +352,7 @@ fn shaped(client: &mut Client, url: &str, settings: Value) -> Error {
     Sink::to(At::at(url), STREAM).open(numbers()).unwrap_err()
 }
 
-/// Settings of a stream that stores a marker where the last message of a subject is removed.
+/// Settings of a stream that appends a marker when the last message of a subject is removed.
 fn marking() -> Value {
     let second = 1_000_000_000;
     json!({ "allow_msg_ttl": true, "subject_delete_marker_ttl": second, "max_age": second })
@@ -452,7 +453,8 @@ fn subjects_that_the_stream_does_not_have() {
     let subjects: Vec<_> =
         client.messages(STREAM).unwrap().into_iter().map(|message| message.subject).collect();
     assert_eq!(subjects, ["a.frames", "b"]);
-    // A pattern does not say which subject frames have.
+    // The stream's only subject is a pattern, which does not say under which subject to publish
+    // frames.
     client.delete_stream(STREAM).unwrap();
     client.create_stream(json!({ "name": STREAM, "subjects": ["a.>"] })).unwrap();
     refused!(sink().open(numbers()).unwrap_err(), Error::Option { .. }, "a.>", "Sink::subject");

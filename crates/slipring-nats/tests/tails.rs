@@ -87,7 +87,7 @@ fn a_new_ring_does_not_begin_where_acknowledged_events_are_gone() {
         println!("{name}");
         store_1000(&server);
         let journal = source(&server).open().unwrap().journal().unwrap();
-        // A consumer has read all, and continues later.
+        // A program has read all events. It continues later, at position 1000.
         assert_eq!(ends(source(&server).until_end(), 0).unwrap().next, 1000);
         way(&mut server);
         let (end, first, last) = end(&server);
@@ -108,7 +108,7 @@ fn a_new_ring_does_not_begin_where_acknowledged_events_are_gone() {
         let noted = sink(&server.url()).resume_at(1000).open(numbers()).unwrap_err();
         assert!(noted.to_string().contains("acknowledged position 999"), "{noted}");
         numbers_of(noted);
-        // No source takes the rest of the stream for the whole stream.
+        // No source mistakes the rest of the stream for the whole stream.
         for first in [0, end, 1000] {
             numbers_of(ends(source(&server).until_end(), first).unwrap_err());
         }
@@ -137,13 +137,13 @@ fn a_new_ring_does_not_begin_where_acknowledged_events_are_gone() {
         assert_eq!((progress.next, progress.journal), (1100, Some(other)));
         is_other(ends(goes_on, 0).unwrap_err());
         assert_eq!(ends(source(&server).until_end(), end).unwrap().next, 1100);
-        // The stream has its end again.
+        // The stream has a sound end again.
         assert_eq!(sink(&server.url()).open(numbers()).unwrap().next_seq(), 1100);
     }
 }
 
-/// The test takes ten seconds: only then does a source without messages ask whether the stream has
-/// more.
+/// The test takes ten seconds, because a source that gets no messages asks only after that time
+/// whether the stream has more.
 #[test]
 fn a_source_that_has_read_what_is_left_says_what_is_gone() {
     let _watched = watched();
@@ -176,7 +176,8 @@ fn a_ring_keeps_the_journal_by_its_users_word() {
     feed(&mut tx, 1100).unwrap();
     tx.close();
     running.join().unwrap();
-    // The consumer that has read all continues, and the stream declares the hole to others.
+    // The program that has read all events continues without a gap. To others, the stream declares
+    // a hole.
     let progress = ends(source(&server).until_end().expect_journal(journal), 1000).unwrap();
     assert_eq!((progress.events, progress.holes), (100, 0));
     let behind = ends(source(&server).until_end(), 0).unwrap_err();
@@ -189,7 +190,7 @@ fn a_sink_in_doubt_names_an_end_that_is_gone() {
     let Some(server) = server() else { return };
     let unanswered = Unanswered::start(&server);
     let mut client = client(&server);
-    // As far as the sink knows, another program may have appended the lost message.
+    // The sink cannot know that the lost message was its own: another program may have appended it.
     let sequence = last_sequence(&mut client);
     client.delete_message(STREAM, sequence).unwrap();
     refused!(
@@ -222,8 +223,8 @@ fn a_sink_goes_on_behind_begin_messages_that_are_gone() {
     assert_eq!(scan(&mut client).last().unwrap().end(), 1100);
 }
 
-/// A new sink checks as many messages as its predecessor may have had in flight at once. The first
-/// of them must follow its own predecessor as well.
+/// A new sink checks the stream's last messages, as many as the previous sink may have had in
+/// flight at once. The first of these messages must also follow the message before it.
 #[test]
 fn a_gap_in_the_window_of_the_sink_before_is_named() {
     let _watched = watched();

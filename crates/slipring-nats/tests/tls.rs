@@ -79,7 +79,7 @@ fn works(at: At) {
     source.join().unwrap();
 }
 
-/// Returns the errors of a sink and a source.
+/// Returns the errors with which a sink and a source fail to open.
 #[track_caller]
 fn both(at: At) -> [Error; 2] {
     let sink = to(at.clone()).open(numbers()).unwrap_err();
@@ -95,7 +95,7 @@ fn a_server_of_a_trusted_authority_is_used_and_others_are_refused() {
     let (files, others) = (Files::new(), Files::new());
     let server = Server::start(files.server()).unwrap();
     let port = server.port();
-    // The server requires TLS, whatever the scheme of the address says.
+    // The server requires TLS. The client uses it whatever the scheme of the address is.
     for url in [format!("tls://127.0.0.1:{port}"), format!("nats://localhost:{port}")] {
         let at = At::at(&url).root_certificates(files.path("ca.pem"));
         works(at.clone());

@@ -54,7 +54,7 @@ pub fn until_next(source: &RunningSource, next: u64) {
     until(what, || source.progress().next == next);
 }
 
-/// A sink that has stored a frame with the events of positions 10 to 19, and does not get the
+/// A sink that has stored a frame with the events of positions 10 to 19, but does not get the
 /// acknowledgement.
 pub struct Unanswered {
     door: Proxy,
@@ -79,7 +79,8 @@ impl Unanswered {
         Unanswered { door, running, _tx: tx }
     }
 
-    /// Cuts the connection, so that the sink is in doubt, and returns the error that it ends with.
+    /// Cuts the connection, which puts the sink in doubt, and returns the error with which the sink
+    /// ends.
     #[track_caller]
     pub fn failure(self) -> Error {
         self.door.swallow(Direction::ToClient, false);

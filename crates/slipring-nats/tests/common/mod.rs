@@ -1,4 +1,5 @@
-//! The watchdog, servers, and an oracle that reads a stream by the documented layout alone.
+//! The watchdog, servers, and an oracle. The oracle reads a stream only by the layout that
+//! FRAMES.md describes.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 #[path = "../../../slipring/tests/common/watchdog.rs"]
@@ -62,7 +63,7 @@ pub fn event(seq: u64) -> u64 {
     seq.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Starts a sink on a new ring of threads that begins where the sink says.
+/// Starts a sink on a new ring of threads, which begins at the position that the sink returns.
 pub fn start(open: OpenSink<u64>, capacity: usize) -> (Producer<u64>, RunningSink) {
     let (tx, journal) = ring(open.next_seq(), capacity);
     (tx, open.start(journal).unwrap())
@@ -174,7 +175,8 @@ pub fn frame(message: &Stored) -> Frame {
     }
 }
 
-/// The sequence of a message, whatever the oracle's client calls it.
+/// A message that has a sequence, so that this module need not name the type that the oracle's
+/// client uses.
 trait Sequence {
     fn sequence(&self) -> u64;
 }
@@ -186,7 +188,7 @@ impl Sequence for Stored {
 }
 
 /// Reads and returns all frames of the stream. Checks that their positions are contiguous, and that
-/// each event is the one of its position.
+/// each event is the one that belongs to its position.
 pub fn scan(client: &mut Client) -> Vec<Frame> {
     // After an election, JetStream may refuse a request for a moment.
     let messages = wait_for("the stream's messages", SOON, || client.messages(STREAM)).unwrap();

@@ -8,7 +8,8 @@ use slipring_nats_server::{Cluster, Proxy};
 use crate::common::*;
 use crate::support::*;
 
-/// Returns the addresses of a cluster's servers. The first one differs from call to call.
+/// Returns the addresses of a cluster's servers, in an order that begins at another server for each
+/// `first`.
 fn at(cluster: &Cluster, first: usize) -> At {
     let urls = cluster.urls();
     (1..urls.len())
@@ -24,7 +25,7 @@ fn the_leader_of_three_replicas_is_killed() {
     });
 }
 
-/// A leader that was stopped and resumed takes itself for the leader for a while.
+/// A leader that is stopped and resumed still believes for a while that it is the leader.
 #[test]
 fn the_leader_of_three_replicas_is_stopped() {
     let _watched = watched();
@@ -125,8 +126,8 @@ fn a_sink_and_a_source_open_while_a_leader_is_elected() {
     opened.1.unwrap();
 }
 
-/// A replaced leader may report a loss that is none, so a loss counts only after some seconds.
-/// After that a running sink and a new one each end with the error of a loss.
+/// A replaced leader may report a loss although nothing is lost, so reports count only after some
+/// seconds. After that, a running sink and a new one both fail with the error for a loss.
 #[test]
 fn a_message_removed_from_three_replicas_is_a_loss() {
     let _watched = watched();
@@ -147,7 +148,7 @@ fn a_message_removed_from_three_replicas_is_a_loss() {
     let [.., before, last] = frames.as_slice() else { panic!("few frames: {frames:?}") };
     client.delete_message(STREAM, last.sequence).unwrap();
     proxy.cut_now();
-    // The ring's last event was acknowledged, and the ring has outlived its sink.
+    // A ring that has outlived its sink, and whose last event was acknowledged.
     let surviving = ring(100, 256).1;
     let error = sink(at(&cluster, 1)).attach(numbers(), surviving, epoch).unwrap_err();
     for error in [error, failure(running)] {
@@ -156,8 +157,8 @@ fn a_message_removed_from_three_replicas_is_a_loss() {
     }
 }
 
-/// Takes the leader away and gives it back `number` times, while a sink publishes and a source
-/// reads.
+/// Takes the leader out of the cluster and brings it back, `number` times, while a sink publishes
+/// and a source reads.
 fn leaders(
     make: fn() -> std::io::Result<Cluster>,
     number: u64,
@@ -177,7 +178,7 @@ fn leaders(
         for _ in 0..number {
             feed_some(&mut tx, rng, 500);
             let leader = cluster.wait_for_leader(STREAM).unwrap();
-            // The leader is taken away before, during or after the storing of these events.
+            // The leader is taken away before, while or after these events are stored.
             feed_some(&mut tx, rng, 300);
             spin(rng, 3_000);
             change(&mut cluster, leader, false);

@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-/// A purge of events that each source has read disturbs neither the sink nor the source.
+/// A purge of events that the source has already read disturbs neither the sink nor the source.
 fn purged_while_healthy(world: &mut World, rng: &mut Rng) {
     let mut stream = world.stream(rng);
     let follower = Follower::start(world.at(), stream.first);
@@ -114,7 +114,7 @@ fn purged_while_healthy(world: &mut World, rng: &mut Rng) {
     assert_eq!(scan(&mut world.client).last().unwrap().end(), end);
 }
 
-/// A source finds that positions which it needs were removed at the front.
+/// The oldest positions are removed, and a source still needs some of them.
 fn trimmed(world: &mut World, rng: &mut Rng) {
     let stream = world.stream(rng);
     let keep = rng.u64(2..world.last() - 1);
@@ -132,7 +132,7 @@ fn trimmed(world: &mut World, rng: &mut Rng) {
     Follower::start(world.at(), oldest).finish(stream.tx.next_seq());
 }
 
-/// A reading source finds that all messages were removed and others were appended.
+/// While a source reads, all messages are removed and others are appended.
 fn trimmed_before_a_reading_source(world: &mut World, rng: &mut Rng) {
     let mut stream = world.stream(rng);
     let theirs = Proxy::to(world.server.port()).unwrap();
@@ -175,7 +175,7 @@ fn gap(world: &mut World, rng: &mut Rng) {
     assert!(end <= from);
 }
 
-/// A foreign message stands behind the sink's messages, or in place of one.
+/// The stream has a foreign message behind the sink's messages, or in place of one.
 fn foreign(world: &mut World, rng: &mut Rng) {
     let mut stream = world.stream(rng);
     let follower = Follower::start(world.at(), stream.first);
@@ -197,8 +197,8 @@ fn foreign(world: &mut World, rng: &mut Rng) {
     }
 }
 
-/// No message is left that tells where to continue. A running sink knows the place nevertheless,
-/// unless the stream's last sequence is not the one that the sink left.
+/// No message is left that shows where to continue. A running sink still knows the place, unless
+/// another program has appended a message after the sink's last one.
 fn emptied(world: &mut World, rng: &mut Rng) {
     let mut stream = world.stream(rng);
     world.client.purge(STREAM, Purge::All).unwrap();

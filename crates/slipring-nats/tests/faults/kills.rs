@@ -14,7 +14,7 @@ use crate::roles::*;
 use crate::singles;
 use crate::support::*;
 
-/// Steps of a sink that each run passes, in their order. The steps of the takeover come once.
+/// Steps of a takeover, in their order. Each run of a sink passes them once.
 const ONCE: [&str; 5] =
     ["sink-connected", "sink-checked", "sink-tail-read", "sink-begin-sent", "sink-begun"];
 const OFTEN: [&str; 6] = [
@@ -25,7 +25,7 @@ const OFTEN: [&str; 6] = [
     "sink-released",
     "sink-acknowledged", // and the next sink skips the stored events
 ];
-/// Steps of a sink whose acknowledgements are too late.
+/// Steps that a sink passes if its acknowledgements come too late.
 const IN_DOUBT: [&str; 3] = ["sink-in-doubt", "sink-asked", "sink-resolved"];
 
 /// A ring of processes that outlives its sinks.
@@ -61,7 +61,7 @@ impl Journal {
         }
     }
 
-    /// Publishes until the role is dead.
+    /// Publishes until the process of the role is dead.
     fn feed_until_killed(&mut self, mut role: Role, mut way: Way, why: &str) {
         until(why, || {
             self.feed();
@@ -80,7 +80,7 @@ impl Journal {
         assert!(released <= stored(&mut self.client), "released {released}");
     }
 
-    /// Lets a last sink store the rest, and checks the stream.
+    /// Starts a last sink, which stores the remaining events, and checks the stream.
     fn finish(mut self) -> Vec<Frame> {
         let mut role = self.sink();
         (0..100).for_each(|_| self.feed());
@@ -111,7 +111,8 @@ enum Network {
     Cut,
 }
 
-/// Calls `run` for each step of a sink, with the number of the pass at which it is killed.
+/// Calls `run` with each step of a sink at which the sink is killed, and with the number that says
+/// at which passage of the step.
 fn each_step(mut run: impl FnMut(&str, u32, Network)) {
     use Network::{Cut, Good, Slow};
     for step in ONCE {
@@ -135,7 +136,8 @@ fn each_step(mut run: impl FnMut(&str, u32, Network)) {
     }
 }
 
-/// Time limit of an acknowledgement behind a slow proxy, in microseconds.
+/// The setting of a sink behind a slow proxy: its time limit for an acknowledgement is one
+/// microsecond.
 const SHORT: (&str, &str) = ("ACK_MICROS", "1");
 
 /// A proxy in front of a server, for one sink.
@@ -154,7 +156,8 @@ impl Way {
         Way { proxy, network, cut: Instant::now() }
     }
 
-    /// Starts a sink that is killed at a step. Waits until it runs, if connections are to be cut.
+    /// Starts a sink that is killed at a step. If connections will be cut, waits until the sink
+    /// runs.
     fn sink(&self, role: &str, more: (&str, &str), step: (&str, u32)) -> Role {
         let url = self.proxy.url();
         let mut values = vec![("URL", url.as_str()), more];
@@ -166,7 +169,7 @@ impl Way {
         role
     }
 
-    /// Cuts the connection after a few hundred bytes to the server, at intervals.
+    /// At intervals, cuts the connection after a random number of further bytes to the server.
     fn disturb(&mut self) {
         if self.network == Network::Cut && self.cut.elapsed() > Duration::from_millis(10) {
             self.cut = Instant::now();
@@ -275,14 +278,15 @@ fn text_below(folder: &Path) -> String {
     paths.map(text).collect()
 }
 
-/// Checks that some test makes a fault at each step that the source code names. A new step fails
-/// this test until a fault is made there.
+/// Checks that for each step that the source code names, some test makes a fault there. If a step
+/// is added, this test fails until a test makes a fault at it.
 #[test]
 fn each_step_has_a_fault() {
     let _watched = watched();
     let sources = text_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     let steps = sources.split("step!(\"").skip(1).map(|text| text.split('"').next().unwrap());
-    // Only rings of threads leave positions out, and they end with the process.
+    // Only rings of threads leave positions out. Such a ring ends with the process, so a kill there
+    // tests nothing.
     let steps: Vec<&str> = steps.filter(|step| !step.ends_with("-leaving-out")).collect();
     assert!(steps.len() > 20, "{steps:?}");
     for step in steps {
@@ -356,7 +360,7 @@ impl Replay {
         }
     }
 
-    /// Lets a last source fill the rest.
+    /// Starts a last source, which fills the ring with the remaining events.
     fn finish(mut self, end: u64) {
         let _role = self.source(None);
         until("the rest", || {

@@ -85,7 +85,7 @@ fn frames_are_held_back_and_let_through_later() {
     });
 }
 
-/// All faults, one directly after the other, make doubts within doubts.
+/// The faults follow each other so closely that a sink in doubt meets the next one.
 #[test]
 fn faults_come_while_the_sink_is_in_doubt() {
     let _watched = watched();

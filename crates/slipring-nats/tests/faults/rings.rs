@@ -1,4 +1,4 @@
-//! The ring's side: wake-ups, releases, and ends while the server is away.
+//! Faults on the ring's side: wake-ups, releases, and rings that end while the server is away.
 
 use std::time::{Duration, Instant};
 

@@ -57,8 +57,8 @@ fn join(segment: &Segment<u64>) -> Attached<u64> {
     unsafe { segment.attach() }.unwrap()
 }
 
-/// Repeats a call while it finds a place taken, because a killed process holds its places until the
-/// kernel has taken down its memory.
+/// Repeats a call as long as the place that it wants is taken. A killed process holds its places
+/// until the kernel has unmapped its memory.
 fn retry<T>(mut take: impl FnMut() -> Result<T, SegmentError>) -> T {
     loop {
         match take() {
@@ -77,8 +77,8 @@ pub struct Role {
 }
 
 impl Role {
-    /// Starts the role `name` with values that the role reads by [`value`]. `step` has the step at
-    /// which the role is killed, and the number of that pass.
+    /// Starts the role `name` with values that the role reads by [`value`]. `step` names the step
+    /// at which the role is killed, and says at which passage of that step.
     pub fn start(name: &str, values: &[(&str, &str)], step: Option<(&str, u32)>) -> Role {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["plays_a_role", "--exact", "--nocapture", "--test-threads=1"]);
@@ -143,7 +143,8 @@ fn say(said: impl Display) {
 pub fn play() {
     static TIMES: AtomicU32 = AtomicU32::new(0);
     let Ok(name) = std::env::var(ROLE) else { return };
-    // The thread that started this process waits for it, or kills it by dropping its handle.
+    // The kernel kills this process if the thread that started it ends. That thread waits for this
+    // process anyway, or kills it by dropping its handle.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     on_each_step(|step| {
         let Ok(wanted) = std::env::var(STEP) else { return };

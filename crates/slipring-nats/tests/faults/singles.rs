@@ -76,7 +76,7 @@ fn batches_on_the_way_are_refused_after_a_takeover() {
             acknowledged(&earlier, end + 10);
             end += 10;
             proxy.hold(Direction::ToServer, true);
-            // One message or a batch of messages is sent, and more follow.
+            // First one message or a batch of messages is sent. More follow.
             feed_some(&mut tx, rng, 3);
             spin(rng, 2_000);
             feed_some(&mut tx, rng, 50);

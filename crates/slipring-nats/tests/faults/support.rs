@@ -23,8 +23,8 @@ pub fn faults(few: u64) -> u64 {
     stated.unwrap_or(if soaks { 200.max(few) } else { few })
 }
 
-/// Runs a test with random numbers. The seed is that of `SLIPRING_SEED`, or a new one each time. A
-/// failure prints the seed.
+/// Runs a test with random numbers. The seed is the one in `SLIPRING_SEED`, if that is set, or else
+/// a new one for each run. If the test fails, the seed is printed.
 pub fn seeded(test: impl FnOnce(&mut Rng)) {
     let stated = std::env::var("SLIPRING_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = stated.unwrap_or_else(|| fastrand::u64(..));
@@ -147,7 +147,7 @@ pub fn feed_some<L: Layout>(tx: &mut Producer<u64, L>, rng: &mut Rng, most: u64)
     feed(tx, end).unwrap();
 }
 
-/// Lets up to `most` microseconds pass.
+/// Spins for a random time of up to `most` microseconds.
 pub fn spin(rng: &mut Rng, most: u64) {
     std::thread::sleep(Duration::from_micros(rng.u64(..most)));
 }
@@ -162,8 +162,8 @@ pub fn assert_numbers(error: &Error, numbers: &[u64]) {
     }
 }
 
-/// Works like [`feed_some`] but never waits for room, because no acknowledgement may come
-/// meanwhile.
+/// Feeds like [`feed_some`], but only as many events as the ring has room for. It never waits for
+/// room, because acknowledgements may be held up.
 pub fn feed_room<L: Layout>(tx: &mut Producer<u64, L>, rng: &mut Rng, most: u64) {
     match tx.remaining() as u64 {
         0 => {}

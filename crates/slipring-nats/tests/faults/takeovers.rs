@@ -9,9 +9,9 @@ use slipring_nats_server::{Direction, Proxy};
 use crate::common::*;
 use crate::support::*;
 
-/// The earlier sink has several frames in flight when the later one takes over. From then on the
-/// condition of the first frame is false. The conditions of the other frames name sequences that
-/// the later sink's messages get.
+/// The earlier sink has several frames in flight when the later one takes over. From then on, none
+/// of their conditions holds: that of the first frame names a sequence that is no longer the last,
+/// and those of the others name sequences that the later sink's messages get.
 #[test]
 fn frames_on_the_way_are_refused_after_a_takeover() {
     let _watched = watched();
