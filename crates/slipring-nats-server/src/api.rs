@@ -114,7 +114,7 @@ pub(crate) fn stored(response: io::Result<Value>) -> io::Result<Option<Stored>> 
     }))
 }
 
-/// Returns the error of a response that has another form.
+/// Returns the error for a response of an unexpected form.
 pub(crate) fn unexpected(response: &Value) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("unexpected response {response}"))
 }

@@ -1,4 +1,4 @@
-//! The program `nats-server`: found, or installed below the workspace's target folder.
+//! Finds the program `nats-server`, or installs it below the workspace's target folder.
 //!
 //! Each installation goes into a new folder, which gets its final name by a single rename.
 //! Processes that install at the same time may each download the program; the first rename wins.

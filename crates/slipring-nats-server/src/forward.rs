@@ -20,9 +20,9 @@ use crate::{
 
 /// Bytes of one read.
 const CHUNK: usize = 64 * 1024;
-/// Bytes in a queue past which its reader waits.
+/// Length of a queue above which its reader waits, in bytes.
 const QUEUE: u64 = 4 << 20;
-/// Bytes in a queue past which its reader waits while the direction is held.
+/// Length of a queue above which its reader waits while the direction is held, in bytes.
 const HELD: u64 = 256 << 20;
 
 /// Starts the threads of a connection.

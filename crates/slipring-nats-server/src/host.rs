@@ -1,4 +1,5 @@
-//! The host of servers and proxies: its free ports, and the wait for a port that answers.
+//! The host of servers and proxies. This module finds free ports, and repeats an attempt until it
+//! succeeds.
 
 use std::{
     io,

@@ -119,14 +119,14 @@ impl Options {
         self
     }
 
-    /// Requires this user and password of clients.
+    /// Lets in only clients that present this user and password.
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.user = Some((name.to_owned(), password.to_owned()));
         self
     }
 
-    /// Requires this token of clients. Excludes [`user`](Self::user) and
-    /// [`system_account`](Self::system_account).
+    /// Lets in only clients that present this token. Cannot be combined with [`user`](Self::user)
+    /// and [`system_account`](Self::system_account).
     pub fn token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
         self
@@ -200,8 +200,8 @@ impl Options {
         self
     }
 
-    /// Lets the server and its folder outlive the handle and this process, whatever ends the
-    /// process: not even an interrupt from the terminal reaches the server.
+    /// Lets the server and its folder outlive the handle and the process that starts the server,
+    /// however that process ends: not even an interrupt from the terminal reaches the server.
     pub fn detached(mut self) -> Self {
         (self.detached, self.keep_dir) = (true, true);
         self

@@ -23,8 +23,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// A TCP proxy in front of one port of this machine. Each fault applies to all connections.
 ///
-/// The end of a connection passes the proxy in its place behind the last byte. If a client closes
-/// its connection, the proxy first delivers all bytes of the client, however long it holds them.
+/// The proxy passes on the end of a connection only after the last byte. If a client closes its
+/// connection, the proxy first delivers all bytes of the client, however long it holds them.
 /// Dropping the proxy closes everything.
 ///
 /// ```no_run
@@ -137,19 +137,20 @@ impl Proxy {
         });
     }
 
-    /// Throws away the bytes that arrive in one direction, while `on`. Where that begins or ends
-    /// within a frame, the receiver gets a part of the frame.
+    /// As long as `on` is set, throws away the bytes that arrive in one direction. If that begins
+    /// or ends in the middle of a frame, the receiver gets only a part of the frame.
     pub fn swallow(&self, direction: Direction, on: bool) {
         self.change(|state| state.directions[direction.index()].swallow = on);
     }
 
-    /// Keeps the bytes that arrive in one direction, up to 256 MiB a connection, while `on`. They
-    /// are forwarded afterwards, even if their sender has closed the connection meanwhile.
+    /// As long as `on` is set, holds back the bytes that arrive in one direction, up to 256 MiB a
+    /// connection. They are forwarded afterwards, even if their sender has closed the connection
+    /// meanwhile.
     pub fn hold(&self, direction: Direction, on: bool) {
         self.change(|state| state.directions[direction.index()].hold = on);
     }
 
-    /// Closes new connections at once, while `on`. Open ones stay.
+    /// As long as `on` is set, closes new connections at once. Open connections stay.
     pub fn refuse(&self, on: bool) {
         self.change(|state| state.refuse = on);
     }

@@ -1,11 +1,12 @@
-//! Named consumers, which record at the server how far programs have come with a stream's events,
-//! and the removal of events that all of them have finished with.
+//! Named consumers, and the trimming of streams. A named consumer records at the server how far a
+//! program has come with a stream's events. Trimming removes the events that all named consumers
+//! have finished with.
 //!
 //! Invariants
 //! - I1: a note never covers more than was acknowledged. It counts whole messages, so a message
 //!   that is acknowledged in part does not count.
-//! - I2: a note is a consumer of the stream, and ends with the stream. A recreated stream has no
-//!   notes of the old one, and a handle of the old stream moves no note of the new one.
+//! - I2: a note is a consumer of the stream, and ends with the stream. A recreated stream has none
+//!   of the old notes, and a handle that was opened on the old stream moves no note of the new one.
 
 use std::fmt;
 
@@ -65,10 +66,10 @@ use crate::runtime::Background;
 /// # Guarantees
 ///
 /// - Events that were not acknowledged come again: a program that is killed between its work and
-///   the acknowledgement finds them at [`next_seq`](NamedConsumer::next_seq). Some acknowledged
-///   events also come again, less than a message of them, because the note counts whole messages. A
-///   program that must not repeat its work stores the position together with the work, and uses the
-///   note for [`trim`] alone.
+///   the acknowledgement finds them at [`next_seq`](NamedConsumer::next_seq). The last acknowledged
+///   events may come again as well, up to one message of them, because the note counts whole
+///   messages. A program that must not repeat its work stores the position together with the work,
+///   and uses the note for [`trim`] alone.
 /// - The note is as durable as the stream, whose storage and replicas it has.
 /// - A name belongs to one program at a time. Two programs that use it overwrite each other's
 ///   notes.
@@ -77,7 +78,8 @@ use crate::runtime::Background;
 /// - A name that is no longer used should be [removed](NamedConsumer::remove), here or by `nats
 ///   consumer rm`, or left out of the call of `trim`.
 ///
-/// Needs nats-server 2.14, and the permission for `$JS.API.CONSUMER.{INFO,CREATE,RESET,DELETE}`.
+/// A note needs nats-server 2.14. Its user needs the permission for
+/// `$JS.API.CONSUMER.{INFO,CREATE,RESET,DELETE}`.
 pub struct NamedConsumer {
     runtime: Background,
     connection: Connection,

@@ -128,7 +128,7 @@ pub enum Error {
         /// Incarnation of the sink that took over.
         theirs: u64,
     },
-    /// Positions are missing in the stream, and no message declares them a hole of the ring.
+    /// Positions are missing in the stream, and no message declares a hole there.
     #[error(
         "positions {expected} to {} are missing in front of the message of sequence {sequence}: \
          restore the stream; or make the source's ring with first_seq({found}), or accept the loss \

@@ -151,9 +151,9 @@ struct Search {
     low: u64,
     /// Every message from this sequence on ends behind `wanted`.
     high: u64,
-    /// Header of the last probed message before `low`.
+    /// Header of the last probed message that does not end behind `wanted`.
     before: Option<Header>,
-    /// Sequence and header of the last probed message from `high` on.
+    /// Sequence and header of the last probed message that ends behind `wanted`.
     behind: Option<(u64, Header)>,
     /// Number of probes.
     probes: u32,

@@ -22,7 +22,7 @@ pub const MAGIC: [u8; 8] = *b"SLIPFRAM";
 pub const VERSION: u16 = 1;
 /// Length of a frame's header, in bytes.
 pub const HEADER: usize = size_of::<Layout>();
-/// Greatest length of a frame with its header, in bytes. A sink makes no longer ones, even if the
+/// Greatest length of a frame with its header, in bytes. A sink makes no longer frames, even if the
 /// server accepts them.
 pub const MAX_FRAME: usize = 512 * 1024;
 /// Default greatest length of a frame, in bytes. A message is longer than its frame, because it

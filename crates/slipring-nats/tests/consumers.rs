@@ -81,7 +81,8 @@ fn a_consumer_goes_on_where_it_has_acknowledged() {
     refused!(billing.acknowledge(0).unwrap_err(), Error::NoConsumer { .. }, STREAM, "billing");
 }
 
-/// A handle of a stream that was recreated fails, and the other handle's note stays.
+/// The stream is recreated. A handle that was opened before fails, and does not move the note of a
+/// handle that was opened afterwards.
 #[test]
 fn a_consumer_does_not_outlive_its_stream() {
     let _watched = watched();

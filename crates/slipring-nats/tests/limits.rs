@@ -147,7 +147,7 @@ fn a_single_event_that_the_server_does_not_take_any_more_is_named() {
     }
 }
 
-/// Checks that each message of the stream can be read.
+/// Returns whether a source can open the stream, which reads the stream's first and last message.
 fn check_is_whole(server: &Server) -> bool {
     Source::of(At::at(server.url()), STREAM).open().is_ok()
 }

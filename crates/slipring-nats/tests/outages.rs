@@ -16,7 +16,7 @@ use slipring_nats::{
 };
 use slipring_nats_server::{Options, Proxy, Server, free_port, has_namespaces};
 
-/// A short time without an acknowledgement.
+/// A short time limit for waits.
 const SHORT: Duration = Duration::from_millis(200);
 
 /// Closes the ring of a sink, ends the source, and checks that both have all events before `end`.

@@ -260,7 +260,8 @@ fn a_user_who_may_not_publish() {
     refused!(error, Error::Denied { .. }, server.url(), "orders", "permissions");
 }
 
-/// Returns the error of a source whose user is restricted by `denied`, and the server.
+/// Starts a server whose user may not use the subject `denied`, and runs a source as that user.
+/// Returns the source's error, and the server.
 fn source_denied(denied: &str) -> (Error, Server) {
     let server = restricted(denied);
     let at = |user: &str| At::at(server.url()).user(user, user);

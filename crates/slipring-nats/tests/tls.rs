@@ -1,4 +1,4 @@
-//! Connections by TLS, and several addresses of a server.
+//! Connections with TLS, and several addresses of a server.
 
 #[path = "common/checks.rs"]
 mod checks;

@@ -39,8 +39,8 @@ impl Machine {
     /// Describes the machine whose files lie below `root`: `sys` and `proc`.
     ///
     /// # Errors
-    /// There is no such folder, it has no CPUs, a file cannot be read, or its content is
-    /// impossible. The error names the file.
+    /// The folder does not exist or describes no CPU, or one of its files cannot be read or has
+    /// impossible content. The error names the file.
     ///
     /// Example: [`Snapshot::unpack`].
     pub fn below(root: &Path) -> Result<Machine, MachineError> {

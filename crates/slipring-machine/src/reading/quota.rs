@@ -37,8 +37,8 @@ pub fn read(files: &Files<'_>) -> Result<Option<Quota>, MachineError> {
     Ok(quotas.into_iter().min_by(|one, other| product(one, other).cmp(&product(other, one))))
 }
 
-/// Returns whether a line of the membership concerns processor time. A damaged line counts as one
-/// that does, so that [`read`] reports it.
+/// Returns whether a line in the list of this process's control groups concerns processor time.
+/// Returns `true` for a damaged line, so that [`read`] reports it.
 fn matters(line: &str) -> bool {
     let controllers = line.split(':').nth(1);
     controllers.is_none_or(|names| names.is_empty() || has_cpu(names))
@@ -49,7 +49,8 @@ fn has_cpu(controllers: &str) -> bool {
 }
 
 /// Returns the folder of a group, and the folders of all groups around it up to the mount. In a
-/// container, the mount may be the group itself, while the path is the host's.
+/// container, the mount may be the folder of the group itself, although the group's path is that of
+/// the host.
 fn around(mount: &str, group: &str) -> Vec<String> {
     let mut folders = vec![mount.to_owned()];
     let mut parts = group.split('/').filter(|part| !part.is_empty() && *part != ".").peekable();

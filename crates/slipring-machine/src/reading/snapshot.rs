@@ -18,8 +18,8 @@ const MOST_FILES: usize = 1 << 19;
 /// Largest size of all files together, in bytes.
 const MOST_BYTES: usize = 64 << 20;
 
-/// The files of one machine that [`Machine`](crate::Machine) reads, at one moment. A snapshot gives
-/// the same description on any other machine.
+/// The files that [`Machine`](crate::Machine) reads, as they were on one machine at one moment. A
+/// snapshot leads to the same description on any other machine.
 ///
 /// ```
 /// use slipring_machine::{Machine, Snapshot};
@@ -155,8 +155,8 @@ fn split_number<'p>(path: &'p str, prefix: &str) -> Option<(&'p str, usize, &'p 
         let (before, rest) = path.split_at(at + prefix.len());
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let (number, after) = rest.split_at(end);
-        // A number in another form, such as one with leading zeros, would come back as another
-        // path.
+        // A number in another form, such as one with leading zeros, would be written back as a
+        // different path.
         let number = number.parse().ok().filter(|n: &usize| n.to_string() == number)?;
         (after.starts_with('/') && number < CpuSet::LIMIT).then_some((before, number, after))
     })

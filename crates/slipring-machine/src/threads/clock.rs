@@ -124,7 +124,7 @@ mod system {
 mod system {
     use std::time::Duration;
 
-    /// Without state, because the system is given the length of each sleep rather than its end.
+    /// This timer needs no state: it tells the system the length of each sleep rather than its end.
     #[derive(Clone, Copy, Debug)]
     pub struct Timer;
 

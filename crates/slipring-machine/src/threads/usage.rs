@@ -1,6 +1,6 @@
 //! Processor time of threads, of this process, and of the whole machine.
 //!
-//! On systems other than Linux, all readings are absent.
+//! On systems other than Linux, every function here returns `None`.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ pub struct ThreadTimes {
 }
 
 impl ThreadTimes {
-    /// Reads the times of a thread of this process, given by its [`thread_id`]. Absent where the
-    /// system keeps no such account.
+    /// Reads the times of a thread of this process, given by its [`thread_id`]. Returns `None` if
+    /// the system keeps no such account.
     ///
     /// ```
     /// use slipring_machine::{ThreadTimes, thread_id};
@@ -113,15 +113,16 @@ mod system {
 
     use rustix::{thread, time};
 
-    /// Returns the system's number of the calling thread. Absent on systems other than Linux.
+    /// Returns the number that the system has given to the calling thread. Returns `None` on
+    /// systems other than Linux.
     ///
     /// Example: [`ThreadTimes::of`](super::ThreadTimes::of).
     pub fn thread_id() -> Option<u32> {
         u32::try_from(thread::gettid().as_raw_nonzero().get()).ok()
     }
 
-    /// Returns the processor time of the calling thread, in nanoseconds. Absent on systems other
-    /// than Linux.
+    /// Returns the processor time of the calling thread, in nanoseconds. Returns `None` on systems
+    /// other than Linux.
     ///
     /// ```
     /// let before = slipring_machine::thread_cpu();
@@ -133,8 +134,8 @@ mod system {
         Duration::try_from(used).ok().map(|used| used.as_nanos() as u64)
     }
 
-    /// Returns the processor time of all threads of this process. Absent on systems other than
-    /// Linux.
+    /// Returns the processor time of all threads of this process. Returns `None` on systems other
+    /// than Linux.
     ///
     /// ```
     /// let used = slipring_machine::process_cpu();

@@ -324,7 +324,7 @@ impl Connection {
 
     /// Sends a request, and returns its answer.
     async fn ask(&self, subject: String, body: Bytes) -> Result<async_nats::Message, Fault> {
-        // The client's own time limit does not cover its wait for room in its buffer.
+        // The client's own time limit does not include its wait for room in its buffer.
         match tokio::time::timeout(REQUEST * 2, self.client.request(subject, body)).await {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(error)) => Err(Fault::Away(error.to_string())),

@@ -203,7 +203,7 @@ impl Fetch {
     async fn pull(&mut self, connection: &Connection, messages: u64) -> Result<(), Fault> {
         let body = json!({
             "batch": messages,
-            // A message that is longer than this limit would never come.
+            // The server would never deliver a message that is longer than this limit.
             "max_bytes": PULL.max(2 * connection.max_payload() as u64),
             "expires": EXPIRES.as_nanos() as u64,
             "idle_heartbeat": HEARTBEAT.as_nanos() as u64,

@@ -12,8 +12,8 @@ use crate::errors::Error;
 /// Time for which the servers' answers are collected.
 const COLLECT: Duration = Duration::from_millis(500);
 
-/// Asks all servers as a user of their system account. Returns whether each answering server with
-/// JetStream syncs always.
+/// Asks all servers as a user of their system account. Returns whether every server with JetStream
+/// that answers always syncs.
 pub async fn syncs_always(system: &Server) -> Result<bool, Error> {
     let connection = Connection::open(system).await?;
     let client = &connection.client;

@@ -132,7 +132,7 @@ impl Server {
         self
     }
 
-    /// Shows a certificate to the server. Both files are PEM.
+    /// Presents a certificate to the server. Both files have the PEM format.
     ///
     /// Example: [`Server`].
     pub fn client_certificate(

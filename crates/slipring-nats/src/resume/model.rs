@@ -120,8 +120,8 @@ struct Explored {
     refusals: usize,
     /// Number of steps in which a sink that has begun begins anew.
     begun_anew: usize,
-    /// Number of states in which each sink is fenced, has lost its place, has stored all events, or
-    /// has ended because of a loss.
+    /// For each sink, four numbers of states: in which it is fenced, has lost its place, has stored
+    /// all events, or has ended because of a loss.
     ends: [[usize; 4]; 2],
 }
 
@@ -184,7 +184,8 @@ impl Model {
         assert_eq!((a_gone > 0, b_fenced > 0), (self.one_ring, !self.one_ring), "{found:?}");
     }
 
-    /// Asserts that a state is wrong, and that its reason and its run contain `parts`.
+    /// Asserts that the search finds a wrong state, and that the reason and the run to that state
+    /// contain `parts`.
     fn fails(&self, parts: &[&str]) {
         let found = self.explore().expect_err("the model must fail");
         assert!(parts.iter().all(|part| found.contains(part)), "{found}");

@@ -282,9 +282,9 @@ impl Sink {
         self
     }
 
-    /// Makes [`open`](Sink::open) and [`attach`](Sink::attach) wait, up to this long, as long as no
-    /// server answers or no answering server has JetStream yet. By default they fail at once with
-    /// the error. With `Duration::MAX`, they wait as long as it takes.
+    /// Makes [`open`](Sink::open) and [`attach`](Sink::attach) wait while no server answers, or no
+    /// answering server has JetStream yet, but no longer than `time`. By default they fail at once
+    /// with the error. With `Duration::MAX`, they wait as long as it takes.
     ///
     /// [`Sink::outage`] applies to a sink that has begun.
     ///

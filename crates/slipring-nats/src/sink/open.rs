@@ -22,7 +22,7 @@ use crate::resume::{self, Losses, Party, Point, Start};
 
 /// Time limit of a takeover.
 const TAKEOVER: Duration = Duration::from_secs(15);
-/// Append number of the begin messages.
+/// Number of the append that has the begin messages.
 pub const BEGIN: u64 = u64::MAX;
 /// Bytes that the server may count for a message in addition to its payload and the stream's name:
 /// the headers and their framing.

@@ -427,7 +427,8 @@ impl<S: Stage> SinkRun<S> {
                 self.count_lag();
                 Ok(())
             }
-            // The refusal of a later append follows from the fate of the oldest.
+            // A later append is refused although the oldest is neither acknowledged nor refused. So
+            // the doubt is about the oldest.
             AppendAnswer::WrongLastSequence
                 if self.window.oldest().is_some_and(|unit| unit.number != number) =>
             {

@@ -107,8 +107,8 @@ impl Source {
     }
 
     /// Makes the source end behind the last event that the stream has when the source is opened. By
-    /// default the source follows the stream until it is stopped. If the stream was emptied before
-    /// that, its end is unknown, and the source fails with [`Error::Emptied`].
+    /// default the source follows the stream until it is stopped. If the stream was already emptied
+    /// when the source is opened, its end is unknown ([`Error::Emptied`]).
     ///
     /// Example: [`Source`].
     pub fn until_end(mut self) -> Source {
@@ -139,8 +139,8 @@ impl Source {
         self
     }
 
-    /// Makes [`open`](Source::open) wait, up to this long, as long as no server answers or no
-    /// answering server has JetStream yet. By default it fails at once with the error. With
+    /// Makes [`open`](Source::open) wait while no server answers, or no answering server has
+    /// JetStream yet, but no longer than `time`. By default it fails at once with the error. With
     /// `Duration::MAX`, it waits as long as it takes.
     ///
     /// [`Source::fail_after`] applies to a source that has begun.

@@ -18,7 +18,7 @@ use crate::singles;
 
 const ROLE: &str = "SLIPRING_NATS_TEST_ROLE";
 const STEP: &str = "SLIPRING_NATS_TEST_STEP";
-/// Slots of the rings of processes.
+/// Number of slots of each ring of processes.
 pub const CAPACITY: u64 = 64;
 
 /// A segment with a ring. Its name is removed when the value is dropped.

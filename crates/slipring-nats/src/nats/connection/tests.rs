@@ -9,7 +9,7 @@ fn attempts_to_connect_come_less_and_less_often() {
             std::iter::repeat_with(|| reconnect_delay(attempt)).take(50).collect();
         let (shortest, longest) = (*delays.iter().min().unwrap(), *delays.iter().max().unwrap());
         assert!(shortest >= least && longest <= Duration::from_secs(3), "{attempt}: {delays:?}");
-        // Each base is twice the previous one, up to two seconds.
+        // Without its random part, each delay is twice the previous one, up to two seconds.
         least = (least * 2).min(Duration::from_secs(2)).max(least);
         assert!(longest > shortest, "clients come at different times");
     }

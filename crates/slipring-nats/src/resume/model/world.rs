@@ -461,7 +461,7 @@ impl World {
             }
             Phase::Running(begun) => {
                 if model.twin == Twin::Unacknowledged && sequence != sink.window[0].expected + 1 {
-                    // This reply acknowledges the sink's begin messages, and no frame.
+                    // This reply acknowledges the sink's begin messages, but no frame.
                     return world.settle(model, step, next);
                 }
                 let frame = sink.window.remove(0);
@@ -479,7 +479,8 @@ impl World {
         }
     }
 
-    /// Lets a sink send frames until its window is full, for each way to divide its events.
+    /// Lets a sink send frames until its window is full. There is a next state for each way of
+    /// dividing the events.
     fn fill(self, model: &Model, at: usize, step: Step, next: &mut Next) {
         let sink = &self.sinks[at];
         let Phase::Running(begun) = sink.phase else { return self.settle(model, step, next) };

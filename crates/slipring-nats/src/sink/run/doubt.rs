@@ -22,7 +22,7 @@ use crate::sink::open::Opened;
 use crate::sink::settings::Outage;
 use crate::sink::stage::Stage;
 
-/// Time limit of the engine for returning the stream's end and the messages behind the last
+/// Time in which the engine must return the stream's end and the messages behind the last
 /// acknowledgement.
 const ASKING: Duration = Duration::from_secs(10);
 
@@ -251,7 +251,7 @@ impl<S: Stage> SinkRun<S> {
         if self.begun.acknowledged == end {
             Ok(before != end)
         } else {
-            // The stream ends within a unit, and no append of this sink can have left it so.
+            // The stream ends in the middle of a unit. No append of this sink can have caused that.
             Err(Error::WrongEpoch { ring: self.begun.acknowledged, stream: end })
         }
     }

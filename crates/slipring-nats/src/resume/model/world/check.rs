@@ -83,8 +83,8 @@ impl World {
         }
     }
 
-    /// Returns whether a sink is fenced, has lost its place, has stored all events, or has ended
-    /// because of a loss.
+    /// Returns four flags: whether a sink is fenced, has lost its place, has stored all events, and
+    /// has ended because of a loss.
     pub(in super::super) fn ends(&self, sink: usize) -> [bool; 4] {
         let state = &self.sinks[sink];
         let all =
