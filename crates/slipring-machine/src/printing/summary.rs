@@ -107,9 +107,9 @@ impl Machine {
     /// Returns the cores, shared caches and nodes in a few lines, even for a machine with hundreds
     /// of CPUs. The lines are indented by two spaces, and usually have at most 80 characters.
     ///
-    /// `0-63 with 128-191` stands for 64 cores of two CPUs each: the first core has the CPUs 0 and
-    /// 128. `0-11 in twos` stands for six cores of two CPUs each: the first core has the CPUs 0 and
-    /// 1.
+    /// `0-63 with 128-191` stands for 64 cores with two CPUs each: CPU 0 and CPU 128 for the first
+    /// core. `0-11 in twos` stands for six cores with two CPUs each: CPU 0 and CPU 1 for the first
+    /// core.
     ///
     /// ```
     /// use slipring_machine::{Machine, Snapshot};
