@@ -68,7 +68,7 @@ fn wall(events: u64, stream: impl FnOnce() -> u64) -> f64 {
 
 /// Stops at the tracer.
 fn mark() {
-    // SAFETY: a breakpoint, which changes no register. The tracer goes on behind it.
+    // SAFETY: a breakpoint, which changes no register. The tracer continues behind it.
     unsafe { std::arch::asm!("int3") };
 }
 

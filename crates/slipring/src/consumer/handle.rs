@@ -222,8 +222,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// Like [`Consumer::batch`], but waits at most until `deadline`. The wait strategy's own
     /// timeout does not apply to this call.
     ///
-    /// Inside a handler on shared threads, the waiting thread runs other stages, so the call may
-    /// return late by the turn of one of them; see [`Chain::threads`](crate::Chain::threads).
+    /// Inside a handler on shared threads, the waiting thread runs other stages, so the call may be
+    /// late by one turn of such a stage; see [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```
     /// use slipring::BatchError;
