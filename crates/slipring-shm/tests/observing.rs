@@ -495,7 +495,7 @@ const EVENTS: u64 = 40_000;
 
 /// A producer's handle, which publishes the next event.
 type Publish = Box<dyn FnMut() + Send>;
-/// A stage's handle, which handles all of its events and returns their number.
+/// A function that handles all events of a stage, and returns how many there were.
 type Handle = Box<dyn FnOnce() -> u64 + Send>;
 
 /// Kind of the last stage. Its release frees a slot, so an observer's proof depends on it.

@@ -136,7 +136,7 @@ fn asked(tokens: TokenStream, found: &mut Vec<(&'static str, usize)>) {
                     && matches!(&tokens[at - 1], TokenTree::Ident(before)
                         if DEFINING.iter().any(|keyword| before == keyword));
                 let is_field = punct(at + 1, ':') && !punct(at + 2, ':');
-                // In a path such as `peers::name`, the word names a module.
+                // A word before `::`, as in `peers::name`, is the name of a module.
                 let is_module = punct(at + 1, ':') && punct(at + 2, ':');
                 let asks = QUESTIONS.into_iter().find(|question| word == question);
                 if let Some(asks) = asks.filter(|_| !is_defined && !is_field && !is_module) {

@@ -212,8 +212,8 @@ impl<S: Stage> SinkRun<S> {
         Ok(())
     }
 
-    /// Handles the reason for which the ring lent no events. Fails if the ring has ended before all
-    /// of its events were lent.
+    /// Called when the ring lends no events. Fails if the ring has ended before it has lent all of
+    /// its events.
     fn ring_ended(&mut self, error: Taken) -> Result<(), Error> {
         match error {
             Taken::Failed(error) => return Err(error),

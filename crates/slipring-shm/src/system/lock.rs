@@ -24,7 +24,7 @@ pub const GUARD: u32 = 0;
 /// Mode of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// Several descriptions may hold the lock. A read-only descriptor is enough.
+    /// Several open file descriptions may hold the lock at once. A read-only descriptor is enough.
     Shared,
     /// A single description holds the lock. The descriptor must be writable.
     Alone,

@@ -286,7 +286,7 @@ pub struct World {
 }
 
 pub fn join(segment: &Segment<Numbered>) -> Attached<Numbered> {
-    // SAFETY: only these tests know the segment. A child that is forked makes its own attachment.
+    // SAFETY: only these tests use the segment, and a forked child attaches to it anew.
     unsafe { segment.attach() }.unwrap()
 }
 

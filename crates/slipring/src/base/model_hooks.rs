@@ -98,7 +98,7 @@ pub(crate) fn set_stores_left(stores: Option<usize>) {
 /// marked store.
 pub(crate) fn marked_store() {
     LEFT.with(|left| match left.get() {
-        // The unwinding drops no handle, and no value that it drops uses a word of the model.
+        // Unwinding drops no handle, and the values that it drops touch none of the atomic words.
         Some(0) => resume_unwind(Box::new(Died)),
         Some(stores) => left.set(Some(stores - 1)),
         None => {}

@@ -1,4 +1,4 @@
-//! The error of building or running a graph.
+//! The error from building or running a graph.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,7 +7,7 @@ use super::build::BuildError;
 use super::failure::Failure;
 use super::report::Report;
 
-/// The error of building or running a graph. The error of a run carries the first failure: the
+/// The error from building or running a graph. The error of a run carries the first failure: the
 /// stage, the event, and the user's own error.
 ///
 /// ```

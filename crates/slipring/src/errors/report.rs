@@ -75,7 +75,7 @@ pub struct StageReport {
     /// position ([`OnFault::retry`](crate::OnFault::retry)).
     pub retries: u64,
     /// For the producers, number of events dropped, or replaced by newer events, because the ring
-    /// was full. A call drops events only if the call's documentation mentions the drops.
+    /// was full. A call drops events only where its documentation says so.
     pub dropped: u64,
     /// Number of waits by threads, tasks and [armed wakers](crate::Waitable::arm). A task that
     /// polls again before the next batch or publication continues its wait, so that wait counts

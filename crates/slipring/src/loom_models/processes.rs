@@ -258,11 +258,11 @@ impl Segment {
 struct Seen {
     /// The event at each position.
     events: Vec<u64>,
-    /// Position of the next event that the present process is lent.
+    /// Position of the next event that the current process gets.
     next: usize,
     /// The position before which the stage has released all events.
     released: usize,
-    /// Positions that the present process's handle announces as redelivered.
+    /// Positions that the current process's handle announces as redelivered.
     again: Range<usize>,
     /// Number of positions that earlier processes of the stage were lent.
     touched: usize,

@@ -6,8 +6,9 @@
 //! the system grants a thread.
 //!
 //! Invariants
-//! - I1: the thread owns its [`Reactor`] and a weak reference to the ring. It uses the ring by a
-//!   strong reference, which it drops before it counts as outside (`reactor::I4`).
+//! - I1: the thread owns its [`Reactor`] and a weak reference to the ring. To use the
+//!   ring, it takes a strong reference, and drops it before it is marked as outside of the ring
+//!   (`reactor::I4`).
 //! - I2: the last owner of a ring stops the threads before it drops its reference
 //!   (`owner::Owner::end`). So these threads never drop the last reference: the thread that drops
 //!   the last handle unmaps the segment.

@@ -297,7 +297,7 @@ impl<'env> Executor<'env> {
         let control = supervisor.control;
         let Some(entry) = &mut *taken.turn else { return };
         let within = enter(control, entry.runner().line());
-        // If the graph has failed before a handler's start, the handler is not started.
+        // If the graph has failed already, the handler is not started.
         let is_started =
             entry.is_started() || control.status.stopped().is_none() && entry.start(control);
         if is_started && entry.is_running() {
