@@ -114,7 +114,7 @@ impl Block {
         Measures { minimum, maximum, heat }
     }
 
-    /// Draws the row through the middle of the plate without its edges, one character for 6
+    /// Draws the plate's middle row, without the cells at its ends. A character stands for 6
     /// columns.
     pub fn profile(&self) -> String {
         const SHADES: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

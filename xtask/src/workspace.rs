@@ -32,7 +32,7 @@ pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
         .current_dir(root)
         .output();
     let mut found = match git {
-        // git lists nothing of a folder that it ignores.
+        // git lists no file in a folder that it ignores.
         Ok(listed) if listed.status.success() && !listed.stdout.is_empty() => {
             String::from_utf8_lossy(&listed.stdout)
                 .split_terminator('\0')

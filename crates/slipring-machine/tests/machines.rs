@@ -228,7 +228,8 @@ fn a_laptop_with_cores_outside_of_the_last_cache() {
     });
 }
 
-/// Without the performance cores, the cores with an L3 cache come before those without.
+/// Once the performance cores are excluded, cores that have an L3 cache come before cores that have
+/// none.
 #[test]
 fn a_group_below_the_highest_cache_is_preferred() {
     let text = snapshot("laptop-low-power-cores").to_string();

@@ -61,7 +61,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// No server answers, or it refuses the token.
+    /// No server answers, or the server refuses the token.
     pub fn connect_with_token(port: u16, token: &str) -> io::Result<Self> {
         Self::connect_with(port, json!({ "auth_token": token }))
     }

@@ -102,8 +102,8 @@ fn a_stream_may_begin_at_any_sequence() {
     store(&server, 600); // a second sink continues behind the first
     assert_eq!(scan(&mut client).last().unwrap().end(), 600);
 
-    // In an unused stream, a source that reads to the end ends at once, and a sink begins at
-    // position 0.
+    // If the stream is unused, a source that was asked to read to its end stops at once, and a sink
+    // begins at position 0.
     client.delete_stream(STREAM).unwrap();
     client.create_stream(json!({ "name": STREAM, "subjects": [SUBJECT], "first_seq": 7 })).unwrap();
     assert_eq!(read_all(&server, STREAM, 0), 0);

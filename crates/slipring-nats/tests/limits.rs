@@ -152,7 +152,7 @@ fn check_is_whole(server: &Server) -> bool {
     Source::of(At::at(server.url()), STREAM).open().is_ok()
 }
 
-/// A source follows the stream before, while and after the frames are divided.
+/// A source follows the stream before, during and after the division of its frames.
 #[test]
 fn a_source_reads_on_across_frames_that_were_divided() {
     let _watched = watched();

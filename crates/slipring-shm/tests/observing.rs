@@ -498,7 +498,8 @@ type Publish = Box<dyn FnMut() + Send>;
 /// A function that handles all events of a stage, and returns how many there were.
 type Handle = Box<dyn FnOnce() -> u64 + Send>;
 
-/// Kind of the last stage. Its release frees a slot, so an observer's proof depends on it.
+/// Kind of the last stage. The last stage's release frees a slot, so an observer's proof depends on
+/// this kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Last {
     Reader,

@@ -41,8 +41,8 @@ pub struct Input {
 /// The record of a row, on its way into an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Bytes of the record. They end with a line end, or with the first byte of `\r\n`, unless the
-    /// file ends there.
+    /// Bytes of the record, with one byte of its line end: `\n`, `\r`, or the `\r` of `\r\n`. The
+    /// last record of a file may have no line end.
     pub bytes: &'a [u8],
     /// Number of the line on which the record begins; the file's first line is line 1.
     pub line: u64,

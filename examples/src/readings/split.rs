@@ -40,7 +40,7 @@ impl Splitter {
     pub fn new(delimiter: u8) -> Self {
         let mut reader = ReaderBuilder::new().delimiter(delimiter).build();
         // A reader drops a byte order mark at the beginning of its first input. Every input here is
-        // a record, and any record may come first, so an empty line takes that role.
+        // a record, and any record may come first, so the first input is an empty line.
         reader.read_record(b"\n", &mut [0], &mut [0]);
         Self { reader, text: vec![0; 256], ends: vec![0; 32], fields: 0 }
     }

@@ -1,8 +1,8 @@
 //! The rule for messages of the commits that follow [`BASE`].
 //!
-//! The first line of a message has at most 72 characters. A large change has a body: a reader of
-//! its history would ask why. Where the history is missing, as in a shallow clone or an unpacked
-//! archive, nothing is checked, and a note says so.
+//! The first line of a message has at most 72 characters. The message of a large change also needs
+//! a body that says why the change was made. Where the history is missing, as in a shallow clone or
+//! an unpacked archive, nothing is checked, and a note says so.
 
 use std::{path::Path, process::Command};
 

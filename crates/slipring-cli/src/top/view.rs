@@ -55,7 +55,7 @@ pub struct PartyView {
     pub lag_share: f64,
     /// Events per second since the previous look.
     pub rate: Option<f64>,
-    /// Share of the time since the previous look in which the party's handles waited.
+    /// Share of the time since the previous look that the party's handles spent waiting.
     pub wait_share: Option<f64>,
     /// For each awaited party, the share of the time since the previous look for which the handles
     /// have counted waits. A wait is counted when it is over.

@@ -43,7 +43,7 @@ use crate::description::cpu_set::{CpuSet, shortened};
 pub enum Placement {
     /// All threads on one CPU.
     SameCore,
-    /// Each thread on a hardware thread of its own, all of one core.
+    /// Each thread on a hardware thread of its own. These hardware threads all belong to one core.
     Siblings,
     /// Each thread on a core of its own. The cores share their last cache: the highest level that
     /// several cores share. Of the groups of cores that suffice, the smallest is taken. Where none
@@ -133,7 +133,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// The error of a text that is no placement.
+/// The error for a text that is no placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementTextError {
     text: String,

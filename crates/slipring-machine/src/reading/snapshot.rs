@@ -183,7 +183,7 @@ fn unescaped(text: &str) -> Option<String> {
     Some(content)
 }
 
-/// The error of a text that is no snapshot.
+/// The error for a text that is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotError {
     line: usize,

@@ -299,10 +299,10 @@ impl Connection {
         Some(Error::Denied { address: self.address.clone(), why })
     }
 
-    /// Waits a little, and returns `true`, if `failed` shows that the stream has no leader, or none
-    /// that this server knows. The caller should then ask again. (The replicas do not answer until
-    /// they know that the leader is gone.) Once [`ELECTION`] has passed since `since`, returns
-    /// `false`. Before the wait, the client may [leave](Self::leave_in_time) the server.
+    /// If `failed` shows that the stream has no leader, or none that this server knows, waits a
+    /// little and returns `true`: the caller should ask again. Returns `false` once [`ELECTION`]
+    /// has passed since `since`. The client may [leave](Self::leave_in_time) the server before the
+    /// wait. Replicas do not answer until they know that the leader is gone.
     pub async fn waits_for_leader(&mut self, failed: Option<&Error>, since: Instant) -> bool {
         let is_leaderless = match failed {
             Some(Error::Server { why }) => why.starts_with(LEADERLESS),

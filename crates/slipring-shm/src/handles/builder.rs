@@ -209,7 +209,7 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Adds a tap, which up to `room` readers (1 to 64), in any process, join and leave while the
+    /// Adds a tap. Up to `room` readers (1 to 64), in any process, can join and leave it while the
     /// ring is in use. A tap without a reader holds up no party. When a reader dies, the parties
     /// that wait for it remove it.
     ///

@@ -462,7 +462,7 @@ fn clean_text(bytes: &[u8]) -> bool {
         && std::str::from_utf8(text).is_ok_and(|text| !text.contains(char::is_control))
 }
 
-/// Derives shape and areas from a header whose counts are checked.
+/// Derives the shape and the areas from a header whose counts were checked before.
 fn areas(h: &Header) -> Result<(Shape, Areas), Problem> {
     let stamps = match h.stamps_stride {
         0 => Stamps::None,

@@ -81,8 +81,7 @@ pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
         return Upcoming { len, max, exhausted: false };
     }
     let found = if len < least.min(max) { position.gather(least, max) } else { len };
-    // With `least` 1, `exhausted` is false, because `find_next` does not check whether a second run
-    // follows.
+    // If `least` is 1, `exhausted` is `false`, because `find_next` does not look for a second run.
     Upcoming { len: found, max: found, exhausted: found < least.min(max) }
 }
 

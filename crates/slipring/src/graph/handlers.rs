@@ -43,7 +43,7 @@ use crate::run::threads::{Caller, SharedThreads, shared_thread_name};
 /// [`Done::report`](crate::Done::report) then shows the stage's counts at that moment. If the stage
 /// fails later, only the calls on its handle return the failure.
 ///
-/// Dropping the handlers without a run ends the graph: the graph fails with
+/// If the handlers are dropped and never run, the graph fails with
 /// [`Cause::Dropped`](crate::Cause::Dropped).
 ///
 /// ```

@@ -471,9 +471,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// [`BuildError`] names the mistake and its remedy. A ring that takes more memory than is
-    /// available is such a mistake ([`BuildError::MemoryShortage`]), unless
-    /// [`Graph::allow_overcommit`] allows the ring.
+    /// [`BuildError`] names the mistake and its remedy. The call refuses a ring that takes more
+    /// memory than is available ([`BuildError::MemoryShortage`]), unless
+    /// [`Graph::allow_overcommit`] is set.
     pub fn build(self) -> Result<Ring<E, L, S>, Error>
     where
         E: Send + 'static,

@@ -227,8 +227,8 @@ fn settle_producer<E, L: Layout>(core: &Core<E, L>, number: u64, seat: &Seat) {
     }
 }
 
-/// Returns the first position that a single producer has not published. The walk begins at
-/// `boundary` (I1), and takes at most one step per slot, whatever the stamps say.
+/// For a ring with a single producer, returns the first position that the producer has not
+/// published. Walks from `boundary` (I1), in at most one step per slot, whatever the stamps say.
 pub(crate) fn first_unpublished<E, L: Layout>(core: &Core<E, L>, boundary: u64) -> u64 {
     let mut seq = boundary;
     let limit = boundary.wrapping_add(core.capacity());

@@ -64,7 +64,7 @@ impl Board {
     }
 
     /// Makes the board of a ring that one process uses and whose first position is `start`. Returns
-    /// `None` if there is no memory for so many lines.
+    /// `None` if there is not enough memory for its lines.
     pub(crate) fn heap(plan: &Plan, start: u64) -> Option<Board> {
         let word = |line| Line::new(AtomicU64::new(Positions::first_word(plan, line, start)));
         let seats = array(plan.seats(), |_| Line::new(Seat::default()))?;

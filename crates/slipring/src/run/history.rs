@@ -25,9 +25,9 @@
 //! - I1: the choice affects only the speed. A thread that finds no entry by rules 1 and 2 checks
 //!   all other entries before it waits.
 
-/// Number of turns in a row that a thread has at one entry, if other entries are ready, too. In the
-/// example `readings` on one core, a limit of 1 to 8 turns in a row cost two percent of the rows
-/// per second.
+/// Largest number of turns in a row that a thread takes at one entry while other entries are ready.
+/// In the example `readings` on one core, limits of 1 to 8 turns cost two percent of the rows per
+/// second.
 const STAYS: usize = 16;
 
 /// Time after which a thread makes a fair choice, in nanoseconds. The chosen entry often ran on

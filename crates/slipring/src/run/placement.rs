@@ -6,11 +6,10 @@
 //! before and after it makes the slots.
 //!
 //! Invariants
-//! - I1: a [`Bound`] is not `Send`, so it undoes a binding on the thread that was bound.
-//! - I2: every call that the library makes to the user's placement is contained: a panic in it is
-//!   an error of the build or a failure of the graph. A panic of a drop after the graph's end, and
-//!   a panic while a thread of the library undoes its binding, are contained and have no other
-//!   effect.
+//! - I1: a [`Bound`] is not `Send`, so a binding is undone on the thread on which it was made.
+//! - I2: the library catches each panic of the user's placement, and turns it into an error of the
+//! build or a failure of the graph. After the graph's end, and while a thread of the library undoes
+//! its binding, it catches the panic and ignores it.
 
 use std::collections::HashSet;
 use std::fmt;

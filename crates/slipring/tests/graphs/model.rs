@@ -393,8 +393,8 @@ impl Model {
         }
     }
 
-    /// Checks a poll of up to `max` events, and its events `seen`. An `outcome` of `None` means
-    /// that the poll's closure panicked at the last of these events.
+    /// Checks a poll of up to `max` events against the model. `seen` are the events that the poll
+    /// delivered. An `outcome` of `None` means that its closure panicked at the last of them.
     pub fn poll(
         &mut self,
         (stage, worker): (usize, usize),

@@ -1,4 +1,4 @@
-//! The shapes through queues, one queue for each edge of the graph.
+//! The shapes built from queues, with one queue for each edge of the graph.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -52,7 +52,7 @@ struct ModelSink {
     timeouts: u8,
     /// Messages of the current attempt that have not reached the server.
     current: Vec<Message>,
-    /// Replies of the current attempt: a sequence, or a refusal.
+    /// Replies of the current attempt. Each is a sequence number or a refusal.
     replies: Vec<Option<u8>>,
 }
 
