@@ -59,10 +59,10 @@ mod linux {
         smoke: bool,
     }
 
-    /// Time for which the ring is full before the simulation says so.
+    /// How long the ring must have been full before the simulation says so.
     const PATIENCE: Duration = Duration::from_millis(500);
 
-    /// The waits of this process for the analysis.
+    /// How often and how long this simulation has waited for the analysis.
     #[derive(Default)]
     struct Waits {
         count: u64,

@@ -149,7 +149,7 @@ impl Measures {
         (self.heat - theory) / theory
     }
 
-    /// Returns whether theory allows the field.
+    /// Returns whether the total heat and the range agree with theory, except for rounding.
     pub fn agrees(&self, theory: f64) -> bool {
         self.error(theory).abs() <= ROUNDING
             && self.minimum >= COLD - ROUNDING
