@@ -146,10 +146,10 @@ macro_rules! ring_options {
         /// `always` and memory is not fragmented; otherwise, and on other systems, the ring has
         /// ordinary pages. `AnonHugePages` in `/proc/self/smaps` shows how much the system granted.
         ///
-        /// Huge pages suit rings of many megabytes; with them, a small ring only wastes memory. The build
-        /// can take several times as long, because the system clears huge pages, and may have to
-        /// make room for them. For 256 MiB in a virtual machine, the build took 41 to 609 ms with
-        /// huge pages, and 113 to 166 ms without (`records/2026-11-26-lab`). `slipring lab
+        /// Huge pages suit rings of many megabytes; with them, a small ring only wastes memory. The
+        /// build can take several times as long, because the system clears huge pages, and may have
+        /// to make room for them. For 256 MiB in a virtual machine, the build took 41 to 609 ms
+        /// with huge pages, and 113 to 166 ms without (`records/2026-11-26-lab`). `slipring lab
         /// placements` measures both builds on your machine.
         ///
         $(#[$huge_pages])*
