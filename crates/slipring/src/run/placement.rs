@@ -8,8 +8,8 @@
 //! Invariants
 //! - I1: a [`Bound`] is not `Send`, so a binding is undone on the thread on which it was made.
 //! - I2: the library catches each panic of the user's placement, and turns it into an error of the
-//! build or a failure of the graph. After the graph's end, and while a thread of the library undoes
-//! its binding, it catches the panic and ignores it.
+//!   build or a failure of the graph. After the graph's end, and while a thread of the library
+//!   undoes its binding, it catches the panic and ignores it.
 
 use std::collections::HashSet;
 use std::fmt;
