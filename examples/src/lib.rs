@@ -11,9 +11,9 @@
 //! - `tokio_stage.rs`: tokio tasks as a producer and as a stage, beside a stage on a thread
 //! - `epoll_loop.rs`: two rings and a timer in one event loop (Linux)
 //!
-//! No example panics where standard output refuses a write. A closed pipe (`| head`) is no error
-//! for `readings`, whose journal is complete by then. The small examples return the error and end
-//! with exit code 1.
+//! No example panics if standard output refuses a write. For `readings`, a closed pipe (`| head`)
+//! is no error, because its journal is already complete. The small examples return the error and
+//! end with exit code 1.
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub mod field;

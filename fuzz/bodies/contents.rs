@@ -200,8 +200,8 @@ macro_rules! receive {
 
 impl World {
     fn contents(&self, number: u32) -> Ring {
-        // SAFETY: the areas have the sizes that the declaration needs, and blocks of a size that
-        // any bytes are valid for. No other thread changes blocks.
+        // SAFETY: the areas have the sizes that the declaration needs. The blocks have a size at
+        // which any bytes are valid. No other thread changes blocks.
         unsafe { Ring::over(&self.declaration, &self.areas, &self.participant(number)) }.unwrap()
     }
 

@@ -31,7 +31,7 @@ impl Size {
 pub enum ContenderKind {
     /// slipring.
     Ours,
-    /// Hand-made code that protects nothing, as the lower bound that the hardware sets.
+    /// Hand-made code without any protection. It measures the lower bound that the hardware sets.
     Limit,
     /// Another crate, or the standard library.
     Peer,

@@ -13,9 +13,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Does `count` dependent multiplications. The shift and the exclusive or between two of them keep
 /// the compiler from merging the two. One step takes about 2 ns at 2.5 GHz.
 ///
-/// The state stays in a register. Were it stored and loaded at each step, the work would take as
-/// long as the processor needs to forward stores, and where the stores of a hand-over wait for
-/// their cache lines, the work would wait behind them.
+/// The state stays in a register. If each step stored and loaded it, the work would depend on how
+/// fast the processor forwards stores. It would also wait behind the stores of a hand-over that
+/// wait for their cache lines.
 #[inline(always)]
 pub fn steps(count: u32, state: &mut u64) {
     let mut value = *state;
@@ -85,7 +85,8 @@ pub trait Event:
 {
     /// Makes the event with this number, and writes every word of it.
     fn make(number: u64) -> Self;
-    /// Makes the event in its place. A large event that was made elsewhere would have to be copied.
+    /// Builds the event in place, because a large event that was built elsewhere would have to be
+    /// copied.
     #[inline(always)]
     fn fill(&mut self, number: u64) {
         *self = Self::make(number);

@@ -150,8 +150,8 @@ esac
         let folder = std::env::temp_dir().join(format!("slipring-xtask-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let program = folder.join("harness");
-        // A shell writes the file: if this process did, another thread's child could still hold it
-        // open when it is started.
+        // A shell writes the file. If this process wrote it, a child of another thread could still
+        // hold the file open when the file is executed.
         let write = "printf %s \"$1\" > \"$2\" && chmod +x \"$2\"";
         let mut shell = Command::new("sh");
         let written = shell.args(["-c", write, "sh", HARNESS]).arg(&program).status();

@@ -9,8 +9,8 @@ use std::{fmt::Write as _, time::Duration};
 
 /// The time that a caller of [`Progress::pass`] waits for a line, at most.
 pub const TURN: Duration = Duration::from_secs(1);
-/// Limit of the time that one wait counts for. A longer wait means that this process was stopped or
-/// starved, and then its check was, too.
+/// Longest time that is counted for one wait. A longer wait means that this process was stopped or
+/// starved, and its check with it.
 const AT_MOST: Duration = Duration::from_secs(2);
 
 /// The end of a harness's line about a slow test. Such a line is no progress.
@@ -119,8 +119,8 @@ impl Progress {
         self.quiet >= self.limit
     }
 
-    /// Returns what a user needs to know of a check that hangs. `unfinished` is the beginning of a
-    /// line that the check has not finished. A harness that runs one test at a time prints the
+    /// Returns what a user needs to know about a check that hangs. `unfinished` is the beginning of
+    /// a line that the check has not finished. A harness that runs one test at a time prints the
     /// test's name there.
     pub fn report(&self, unfinished: &str) -> String {
         let Self { quiet, program, in_tests, running, last, .. } = self;

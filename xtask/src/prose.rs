@@ -2,8 +2,8 @@
 //! nothing else of them.
 //!
 //! Every paragraph has the same chance, so each crate appears in proportion to its text. The same
-//! seed draws the same paragraphs from the same files. Records are not drawn from: they are the
-//! journal of one day each.
+//! seed draws the same paragraphs from the same files. No paragraph is drawn from a record, because
+//! each record is the journal of a single day.
 
 use std::{fs, io, path::Path};
 

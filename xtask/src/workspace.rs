@@ -24,8 +24,8 @@ pub fn target() -> PathBuf {
     root().join(named.unwrap_or_else(|| "target".into()))
 }
 
-/// Returns the project's files, relative to `root`, sorted: those that git tracks or would track,
-/// or without git all files outside of `target`.
+/// Returns the project's files, relative to `root`, in sorted order. These are the files that git
+/// tracks or would track; without git, they are all files outside of `target`.
 pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     let git = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

@@ -275,7 +275,7 @@ fn a_dead_producer_is_told() {
     );
     assert_eq!(block.values("store", ["position", "waits_for"]), ["1", "producer"]);
 
-    // After some time without a publication, the claim is worth a sentence.
+    // After some time without a publication, the program mentions the claim.
     let mut looking = Looking::start(&[&name.0, "--interval", "0.05"]);
     let block = looking.until(&name, |block| block.notes()[0].starts_with("`producer 2`"));
     assert!(block.notes()[0].starts_with("`producer 2` has claimed 1..3 and not published"));

@@ -29,7 +29,8 @@ fn the_threads_of_a_chain_are_bound() {
     assert_eq!(allowed_cpus(), before);
 }
 
-/// The error of an impossible placement says why, and lists the machine.
+/// The error for an impossible placement says why the placement is impossible, and lists the
+/// machine.
 #[test]
 fn an_impossible_placement_is_an_error_of_the_build() {
     let _watched = watched();

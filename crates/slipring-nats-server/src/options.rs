@@ -312,7 +312,7 @@ fn path(path: &Path) -> String {
     quoted(&path.display().to_string())
 }
 
-/// Quotes a string. The escapes of the configuration's language are a part of JSON's.
+/// Quotes a string. The configuration's language knows a subset of JSON's escapes.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

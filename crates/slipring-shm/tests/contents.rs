@@ -51,8 +51,8 @@ struct Call {
     /// Code that the victim runs. It has three marks: before the survivors act, before the call,
     /// and after the call.
     victim: fn(&World, &Ledger),
-    /// The states that kills in the call leave, in alphabetical order: first with a single
-    /// producer, then with several.
+    /// The states in which a kill during the call can leave the ring, in alphabetical order: first
+    /// with a single producer, then with several.
     states: [&'static [&'static str]; 2],
 }
 

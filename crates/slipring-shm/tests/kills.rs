@@ -496,8 +496,8 @@ impl Call {
             let (sleeps, nth) = path.places[acts_at];
             came = victim.run_to(sleeps, nth);
             act(&mut hands, journal);
-            // `count` is from the path's beginning, and the victim has already reached `address`
-            // this often.
+            // `count` is counted from the path's beginning, so subtract the number of times that
+            // the victim has already reached `address`.
             let before = path.places[..acts_at].iter().filter(|place| place.0 == address).count();
             count -= before;
         }

@@ -443,7 +443,7 @@ fn each_output_is_checked() {
 }
 
 /// Python program that runs the client on many files in one process, and prints each file at which
-/// the client ended by an exception.
+/// the client ended with an exception.
 const MANY: &str = r#"
 import contextlib, importlib.util, io, os, sys
 

@@ -805,8 +805,8 @@ fn heads_of_random_bytes() {
     }
 }
 
-/// Whatever values the words behind the head have, nothing panics: the segment can be inspected,
-/// and taking a handle or a handle's calls fail at worst.
+/// Whatever values the words behind the head have, nothing panics. The segment can be inspected. At
+/// worst, a handle cannot be taken, or its calls fail.
 #[test]
 fn words_of_any_value() {
     let _watched = watched();

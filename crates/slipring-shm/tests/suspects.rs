@@ -200,7 +200,7 @@ fn suspects_outlive_a_close_and_not_a_failure() {
     assert!(matches!(add.try_batch(1), Err(BatchError::Wait(WaitError::Closed))));
     assert_eq!(add.pass_over_suspects().unwrap(), 0);
 
-    // By the damaged words, the stage was lent events that were never published.
+    // According to the damaged words, the stage was lent events that were never published.
     let mut ring = Ring::new(8, 0, false);
     ring.publish(&[3]);
     drop(ring.add());

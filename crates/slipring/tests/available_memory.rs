@@ -3,9 +3,9 @@
 //! stated.
 //!
 //! The test runs in a child process with its own mounts, and mounts a file of its own over
-//! `/proc/meminfo`, so that the system seems to have little memory. So the test needs little memory
-//! itself, even if the library fails to refuse. This file has a single test, because another test
-//! in the process would allocate meanwhile.
+//! `/proc/meminfo`, so that the system seems to have little memory. Therefore the test itself needs
+//! little memory, even if the library fails to refuse a ring. This file has a single test, because
+//! another test in the process would allocate at the same time.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;

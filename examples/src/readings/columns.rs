@@ -46,8 +46,8 @@ impl Columns {
     ///
     /// # Errors
     ///
-    /// Fails if a needed column is missing, or is there twice. The error lists the names that are
-    /// there.
+    /// Fails if a needed column is missing or appears twice. If one is missing, the error lists the
+    /// names of the columns that the file has.
     pub fn from_names<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Result<Self> {
         let all: Vec<Column> = names.clone().map(Self::column).collect();
         let place = |column: Column, name: &str| -> Result<usize> {

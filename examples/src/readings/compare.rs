@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use super::input::Input;
 use super::measure::{Job, JobResult, Mode, once};
 
-/// Number of rounds. Each runs every mode once and begins with another mode.
+/// Number of rounds. Each round runs every mode once, and each begins with a different mode.
 const ROUNDS: usize = 3;
 
 /// Length of a run of the sequential mode, in seconds.

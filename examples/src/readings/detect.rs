@@ -91,7 +91,7 @@ impl Spread {
     }
 }
 
-/// The readings of the last 14 days of one dimension of one station.
+/// One station's readings in one dimension, over the last 14 days.
 #[derive(Debug, Default)]
 pub struct Window {
     /// Times of the older half, the oldest last. Beside each time stands the spread of its reading

@@ -1,8 +1,8 @@
 //! Text of a file, made safe to print.
 //!
 //! A file may hold anything: escape sequences that move the cursor or set the terminal's title, and
-//! marks that turn the direction of writing around. Every name and every field of a file that
-//! reaches the terminal passes through [`escaped`] or [`quoted`].
+//! marks that reverse the direction of the text. Every name and every field of a file that reaches
+//! the terminal passes through [`escaped`] or [`quoted`].
 
 use std::path::Path;
 

@@ -48,8 +48,8 @@ use input::Input;
 use measure::{CAPACITY, Job, JobResult, Mode};
 use summary::Summary;
 
-/// Runs the program. Results go to `out`, remarks to `err`. `bar` shows a progress bar, and `width`
-/// is the terminal's width, if `out` is a terminal.
+/// Runs the program. Results go to `out`, remarks to `err`. If `bar` is set, the program shows a
+/// progress bar. If `out` is a terminal, `width` is its width.
 pub fn run(
     args: &Args,
     out: &mut dyn Write,

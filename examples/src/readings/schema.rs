@@ -9,8 +9,8 @@ use super::file;
 use super::format::{self, TimeFault};
 use super::split::Splitter;
 
-/// Texts of a missing value, in any case, besides an empty field. R, spreadsheets, pandas and
-/// databases write these texts.
+/// Texts that stand for a missing value, in upper or lower case, as R, spreadsheets, pandas and
+/// databases write them. An empty field is a missing value, too.
 pub const MISSING: [&str; 4] = ["NA", "N/A", "NaN", "null"];
 
 /// Delimiters that are tried on the header, if the arguments name none.

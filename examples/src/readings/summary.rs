@@ -41,7 +41,7 @@ pub struct Summary {
 #[derive(Debug)]
 struct Fault {
     rows: u64,
-    /// Line of the row that comes first in the file.
+    /// Line number of the first row in the file that has this fault.
     line: u64,
     /// Description of that row.
     description: String,

@@ -22,9 +22,9 @@ const BATCH: u64 = 256;
 /// acknowledgements in flight: the greatest settings that the crate's own sweep tries.
 const FAST: (u16, u16) = (10_000, 3);
 
-/// Writes `events` events through a sink to a new stream, and leaves the stream. With `fill`, the
-/// ring has all events before the sink begins, so that each frame but the last is full. Returns the
-/// stream's name and the events per second.
+/// Writes `events` events through a sink to a new stream, and leaves the stream. If `fill` is set,
+/// the ring has all events before the sink begins, so that each frame but the last is full. Returns
+/// the stream's name and the events per second.
 fn through_sink(bench: &mut Bench, events: u64, fill: bool) -> BenchResult<(String, f64)> {
     let name = bench.name();
     let sink = Sink::to(bench.at(), &name)

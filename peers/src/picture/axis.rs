@@ -1,4 +1,4 @@
-//! An axis that is linear or logarithmic, as suits its numbers, with ticks of its own.
+//! An axis with its ticks. It is linear or logarithmic, whichever suits the numbers.
 
 use std::ops::Range;
 

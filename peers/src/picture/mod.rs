@@ -1,7 +1,7 @@
 //! Draws tables whose columns are numbers. The picture has a panel for each table, with a line for
 //! each contender and a legend.
 //!
-//! A point is the median. A thin bar leads from the 10th to the 90th percentile. Contenders of a
+//! A point is the median. A thin bar extends from the 10th to the 90th percentile. Contenders of a
 //! panel differ in colour and in the shape of their points; slipring's lines are thick.
 
 mod axis;
@@ -101,7 +101,7 @@ fn panels(series: &[Series]) -> Vec<Panel<'_>> {
         let (mut unit, mut lines) = ("", Vec::<Line>::new());
         for series in per_event().filter(|series| series.table == table) {
             let Some((at, column_unit)) = number(&series.column) else { continue };
-            // The unit of the last column remains, which is a plural.
+            // The unit of the last column wins, because that unit is a plural.
             unit = column_unit;
             let (low, high) = series.middle();
             let point = Point { at, median: series.median(), low, high };

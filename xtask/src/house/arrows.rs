@@ -28,7 +28,8 @@ pub struct Arrows {
     pub names: BTreeMap<(usize, usize), BTreeSet<String>>,
     /// The uses between modules.
     pub uses: BTreeSet<Use>,
-    /// For each type, by its file and name: the files that hold its inherent methods.
+    /// The files that hold the inherent methods of each type. The key is the file and the name of
+    /// the type.
     pub homes: BTreeMap<(usize, String), BTreeSet<usize>>,
 }
 

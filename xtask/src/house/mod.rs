@@ -1,8 +1,8 @@
 //! The modules of a crate and the names that travel between its files.
 //!
-//! No library resolves names without a compiler, so this is hand-made. It follows `mod`, `use` and
-//! re-exports. It leaves methods alone, because only a method's type would say where the method is
-//! defined.
+//! No library resolves names without a compiler, so this module does it by hand. It follows `mod`,
+//! `use` and re-exports. It leaves methods alone, because only a method's type would say where the
+//! method is defined.
 
 pub mod arrows;
 pub mod circles;

@@ -1,6 +1,6 @@
 //! Builds the library with one mutant, and runs the tests that judge it.
 //!
-//! Each test runs in a process of its own, so that the first failure ends the verdict. The tests
+//! Each test runs in a process of its own, so that the first failure settles the verdict. The tests
 //! that killed a mutant of the same file come first, then the quick ones.
 
 use std::{

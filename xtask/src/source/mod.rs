@@ -85,8 +85,8 @@ impl Source {
         Functions(bodies.found)
     }
 
-    /// Returns the modules in files of their own that only tests compile: their names, or the files
-    /// that `#[path]` names.
+    /// Returns the modules that lie in separate files and that only tests compile. Each module is
+    /// given by its name, or by the file that its `#[path]` names.
     pub fn test_modules(&self) -> Vec<PathBuf> {
         let modules = self.syntax.items.iter().filter_map(|item| match item {
             Item::Mod(module) if module.content.is_none() => Some(module),

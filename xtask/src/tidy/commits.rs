@@ -12,11 +12,11 @@ use crate::findings::Findings;
 const BASE: &str = "d194395b3a78521083d97dd28ffca180eb158d7c";
 /// The longest first line, in characters.
 const FIRST_LINE: usize = 72;
-/// The largest number of files that a commit without a body may change. Of the hundred commits
-/// before [`BASE`], one changes more without a body.
+/// The largest number of files that a commit without a body may change. Among the hundred commits
+/// before [`BASE`], one commit without a body changes more files.
 const FILES: usize = 8;
-/// The largest number of lines that a commit without a body may add and remove. Of the hundred
-/// commits before [`BASE`], two change more without a body.
+/// The largest number of lines that a commit without a body may add and remove. Among the hundred
+/// commits before [`BASE`], two commits without a body change more lines.
 const LINES: usize = 200;
 /// The place of a breach, beside the folders of crates.
 const PLACE: &str = "commits";

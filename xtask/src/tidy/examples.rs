@@ -35,7 +35,7 @@ const LINK: &str = "Example:";
 struct Examples {
     /// Each function, with whether it has an example.
     functions: BTreeMap<String, bool>,
-    /// The functions whose link leads to no example, with the link.
+    /// The functions whose link does not point to an example. The value is the link.
     broken: BTreeMap<String, String>,
 }
 
@@ -67,7 +67,7 @@ impl Examples {
 }
 
 /// Finds the public functions of a crate that have no example. `below` documents the library, whose
-/// items other crates export again.
+/// items other crates re-export.
 pub fn check(krate: &Crate, below: Option<&Docs>, found: &mut Findings) {
     let examples = Examples::of(&krate.house, below);
     let (all, without) = (examples.functions.len(), examples.without().count());

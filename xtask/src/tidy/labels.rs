@@ -26,7 +26,7 @@ pub struct Edge {
     label: String,
     /// The file of the module, relative to the library's source.
     file: String,
-    /// The functions, each with whether other code calls it.
+    /// The functions. The flag of each says whether other code calls it.
     ends: Vec<(String, bool)>,
     /// Whether a function both acquires and releases, and so is both ends by itself.
     is_both: bool,

@@ -75,7 +75,7 @@ pub fn columns(file: &File, found: &mut Findings) {
     }
 }
 
-/// The words that stand in no file, with the reason.
+/// The words that no file may contain, each with the reason.
 pub struct Strays(Vec<(String, &'static str)>);
 
 impl Strays {

@@ -120,7 +120,7 @@ fn least_chance(one: usize, other: usize) -> f64 {
     2.0 / arrangements
 }
 
-/// Returns whether both series have two values at least, and all values of one lie above all values
+/// Returns whether each series has at least two values, and all values of one lie above all values
 /// of the other.
 fn are_apart(one: &[f64], other: &[f64]) -> bool {
     let extremes = |values: &[f64]| {

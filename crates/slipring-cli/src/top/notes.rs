@@ -16,9 +16,9 @@ use slipring_shm::{
 use super::view::{Note, PartyView, Severity};
 use crate::segments::words::{self, process};
 
-/// Time without progress after which a party with events to handle is worth a sentence.
+/// A party that has events to handle is mentioned if it makes no progress for this time.
 const UNMOVED: Duration = Duration::from_secs(1);
-/// Least share of the time at which a wait for a stage is worth a sentence.
+/// A wait for a stage is mentioned if it takes at least this share of the time.
 const SHARE: f64 = 0.05;
 
 use Severity::{Error, Info, Warning};

@@ -262,8 +262,8 @@ fn rates_and_shares_are_those_of_the_time_between_looks() {
             assert_eq!(party.waits_for, ["producer"]);
         }
         assert_eq!(look(4.0).parties[1].rate, None, "no time has passed");
-        // An event ends the stage's wait, but the stage has not counted that wait yet. Previous
-        // looks have already shown the time that it counts later.
+        // An event has ended the stage's wait, but the stage has not added that wait to its counts
+        // yet. Previous looks have already shown the time of this wait.
         tx.publish(|slot| *slot = 1).unwrap();
         let party = &look(5.0).parties[1];
         assert_eq!((party.wait_share, party.unmoved_seconds), (Some(0.0), 2.5));

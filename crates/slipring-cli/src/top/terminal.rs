@@ -76,7 +76,7 @@ impl Restore {
         write!(out, "{ToAlternateScreen}").and_then(|()| out.flush())
     }
 
-    /// Restores the terminal. Errors are ignored: a terminal that has gone needs no restoring.
+    /// Restores the terminal. Errors are ignored: a terminal that is gone needs no restoring.
     /// Repeated calls do no harm.
     fn leave(&self) {
         let mut out = io::stdout().lock();
@@ -89,7 +89,7 @@ impl Restore {
 
 /// A terminal that shows the screen, until the value is dropped (I1).
 pub(super) struct Screen {
-    /// The value is never dropped, because its drop would print an error to a terminal that has
+    /// The value is never dropped, because its drop would print an error to a terminal that is
     /// gone.
     drawn: ManuallyDrop<Terminal<TermionBackend<Stdout>>>,
     /// Size for which the cells were drawn.

@@ -65,8 +65,8 @@ pub struct PartyView {
     /// The chain of waiting: the party that this one waits for, the party that the second one waits
     /// for, and so on.
     pub waits_for: Vec<String>,
-    /// Time for which the party's position has not changed, in seconds, as far back as this program
-    /// has looked.
+    /// Time since the party's position last changed, in seconds. A time before this program's first
+    /// look is not counted.
     pub unmoved_seconds: f64,
     /// Counts per second since the previous look.
     pub rates: Option<Rates>,

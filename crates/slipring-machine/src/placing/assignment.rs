@@ -1,4 +1,4 @@
-//! The CPUs of a graph's threads, and the error of a placement that is impossible.
+//! The CPUs of a graph's threads, and the error for a placement that is impossible.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -18,8 +18,8 @@ const MOST_FILES: usize = 1 << 19;
 /// Largest size of all files together, in bytes.
 const MOST_BYTES: usize = 64 << 20;
 
-/// The files that [`Machine`](crate::Machine) reads, as they were on one machine at one moment. A
-/// snapshot leads to the same description on any other machine.
+/// The files that [`Machine`](crate::Machine) reads, as they were on one machine at one moment. On
+/// any other machine, a snapshot yields the same description.
 ///
 /// ```
 /// use slipring_machine::{Machine, Snapshot};
@@ -72,7 +72,7 @@ impl Snapshot {
         self.files.get(path).map(String::as_str)
     }
 
-    /// Writes each file below a folder, which must exist. Folders in between are made.
+    /// Writes each file below a folder, which must exist, and makes the folders in between.
     ///
     /// # Errors
     /// The system refuses to make a folder or a file. Some of the files may then already be

@@ -19,7 +19,7 @@ use crate::resume::Tail;
 pub const NO_STREAM: u64 = 10059;
 /// The stream has no such message.
 pub const NO_MESSAGE: u64 = 10037;
-/// The last sequence that the condition names is not that of the stream.
+/// The last sequence that the condition names is not the last sequence of the stream.
 pub const WRONG_LAST_SEQUENCE: u64 = 10071;
 /// The code that a cluster returns instead of [`WRONG_LAST_SEQUENCE`] while another publication of
 /// the same subject is in flight.

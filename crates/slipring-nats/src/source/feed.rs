@@ -36,7 +36,7 @@ pub trait Feed: sealed::Sealed + Send + 'static {
         len: usize,
         fill: impl FnMut(&mut Self::Event) -> Result<(), R>,
     ) -> impl Future<Output = Result<Result<u64, R>, ClaimError>>;
-    /// Leaves out `len` positions. Returns whether the ring can do so.
+    /// Leaves out `len` positions, if the ring can do so. Returns whether it can.
     #[doc(hidden)]
     fn skip(&mut self, len: usize) -> impl Future<Output = Result<bool, ClaimError>>;
 }

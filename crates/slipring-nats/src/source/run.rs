@@ -126,8 +126,8 @@ impl<P: Feed> SourceRun<P> {
         }
     }
 
-    /// Fills the ring until the end that was asked for. Even if there is nothing to fill, reads the
-    /// stream, because it may have lost events that the ring has.
+    /// Fills the ring up to the requested end. Reads the stream even if there is nothing to fill,
+    /// because the stream may have lost events that the ring has.
     pub async fn run(&mut self) -> Result<(), Error> {
         let (mut away, mut pause) = (None::<Away>, Duration::ZERO);
         let mut losses = Losses::default();
@@ -209,7 +209,7 @@ impl<P: Feed> SourceRun<P> {
         Ok(())
     }
 
-    /// Reads messages from `fetch` until the end that was asked for.
+    /// Reads messages from `fetch` up to the requested end.
     async fn follow(&mut self, mut fetch: Fetch) -> Result<(), Stopped> {
         step!("source-fetching");
         let mut asked_again = None;

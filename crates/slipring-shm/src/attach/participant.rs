@@ -247,8 +247,8 @@ fn take_place(
     Err(Problem::Full { participants: checked.shape.participants, dead: left })
 }
 
-/// Notes the death of participant `number` on its seats (I6), if its byte is free. `fd` is a
-/// descriptor whose description does not hold the byte.
+/// If the byte of participant `number` is free, notes the participant's death on its seats (I6).
+/// `fd` is a descriptor whose description does not hold the byte.
 pub(crate) fn note_death(mapping: &Mapping, checked: &Checked, number: u32, fd: BorrowedFd<'_>) {
     let Some(record) = record(mapping, &checked.areas, number) else { return };
     let proof = || {

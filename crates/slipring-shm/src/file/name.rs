@@ -111,9 +111,9 @@ impl AttachedName {
         Ok(is_lost.then(|| NameLost::new(self.path.clone(), replaced)))
     }
 
-    /// Checks the name, and returns its loss if waiting calls have to report it. Otherwise the call
-    /// warns of the loss, once for the segment. It checks the name at most once in each notice. But
-    /// if a loss is already known and has to be reported, every call checks (I2).
+    /// Checks the name, at most once in each notice interval. If the name is lost, and waiting
+    /// calls have to report that, returns the loss; otherwise warns of it, once for each segment.
+    /// Once a loss that has to be reported is known, every call checks the name (I2).
     pub(crate) fn told(&self, fd: BorrowedFd<'_>) -> Option<NameLost> {
         let (was_lost, required) = (self.is_lost.load(Relaxed), self.is_required.load(Relaxed));
         if was_lost && !required || !was_lost && !self.is_look_due() {

@@ -134,8 +134,8 @@ fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
             bytes.get(at..at.checked_add(8)?)
         });
         let Some(stamp) = stamp else {
-            // If the stages keep up, only few runs follow `from`. So the first reads are small, and
-            // later ones grow.
+            // If the stages keep up, only a few runs follow `from`. So the first reads are small,
+            // and later ones grow.
             let Some(at) = stamps.item(index).filter(|_| spent < WALK) else { break };
             let count = fits.min(most).min(capacity - index);
             let length = (count - 1) * stamps.stride + 8;

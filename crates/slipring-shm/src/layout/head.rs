@@ -311,8 +311,8 @@ impl Head {
         hasher.finalize()
     }
 
-    /// Checks every field. `length` is the length of the file, in bytes. The call passes the number
-    /// of the boot in which the segment was made to `boot`, which checks it.
+    /// Checks every field. `length` is the length of the file, in bytes. The function `boot` gets
+    /// the number of the boot in which the segment was made, and checks it.
     pub fn check(
         &self,
         length: u64,

@@ -131,8 +131,8 @@ impl Areas {
 }
 
 /// Returns the number of lines of counters. The parties are the stages and the producers. Each
-/// party has one line of counts, and further lines with the times that it has waited for each
-/// party, 16 times to a line.
+/// party has one line of counts, and further lines that hold, for each party, the time that it has
+/// waited for that party. Such a line has room for 16 parties.
 pub(super) fn counter_lines(stages: u32) -> u64 {
     let parties = u64::from(stages) + 1;
     parties + parties * parties.div_ceil(LINE / 8)

@@ -66,7 +66,7 @@ pub(crate) fn get_lock(
 /// A mutex without a guard value, because one function locks it and another one unlocks it.
 pub(crate) struct RawMutex(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: all threads may use the C library's mutex, and no reference to its inside is made.
+// SAFETY: all threads may use the C library's mutex, and no reference to its contents is created.
 unsafe impl Sync for RawMutex {}
 
 impl RawMutex {

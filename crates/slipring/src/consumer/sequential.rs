@@ -46,9 +46,9 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     /// End of the run that contains `live_end`. `run_end` equals `live_end` unless the dependencies
     /// have released only a part of the run.
     run_end: u64,
-    /// The dependencies' frontier when this position last loaded it. If `reads_stamps` is `true`: a
-    /// position before which everything is known to be published, even slots that have no stamp
-    /// because they lie inside of a run.
+    /// The dependencies' frontier when this position last loaded it. If `reads_stamps` is `true`, a
+    /// position before which every event is known to be published, even an event without a stamp
+    /// inside of a run.
     limit: u64,
     /// End of the released positions.
     released: u64,

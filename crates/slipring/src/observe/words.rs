@@ -13,7 +13,7 @@
 //!
 //! A *put* is one copy of a value by the writer. Puts have consecutive indices, even if the
 //! positions of their events have gaps. *Put `n`* is the put with the index `n`. The word
-//! `completed` and the handles store indices of puts times two. A slot's mark shows the index of
+//! `completed` and the handles store the doubled indices of puts. A slot's mark shows the index of
 //! the slot's put, and whether the put is finished. The mark's lowest bit is [`WRITING`].
 //!
 //! | mark of a slot | meaning |
@@ -43,8 +43,8 @@ use crate::base::sync::{AtomicU32, AtomicU64, Line, Relaxed, twin};
 use crate::errors::BuildError;
 use crate::ring::words::ahead;
 
-/// Difference between the stored indices of two consecutive puts. Indices of puts are stored times
-/// two, to leave the lowest bit free for [`WRITING`].
+/// Difference between the stored indices of two consecutive puts. The stored index of a put is
+/// doubled, which leaves the lowest bit free for [`WRITING`].
 pub(super) const PUT: u64 = 2;
 /// Bit of a slot's mark (version word): the writer is storing the slot's words.
 const WRITING: u64 = 1;

@@ -149,9 +149,9 @@ pub(crate) fn prefetch<E, L: Layout>(core: &Core<E, L>, claimed: u64) {
     prefetch::for_store(core.slots.stamp(claimed.wrapping_add(slots)));
 }
 
-/// Claims the positions `claim` for the owner of `seat`. The gating stages have released these
-/// positions, and the claim that `last` shows is recorded or has ended. Returns `false` if the
-/// claim word is no longer `last`.
+/// Claims the positions `claim` for the owner of `seat`. The caller makes sure that the gating
+/// stages have released these positions, and that the claim that `last` shows is recorded or has
+/// ended. Returns `false` if the claim word is no longer `last`.
 #[inline(always)]
 pub(crate) fn claim(
     control: &Control,

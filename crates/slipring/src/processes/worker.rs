@@ -304,8 +304,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
 
 impl WorkerRole for SeatedRole {
     /// A worker that finds no other chunk adopts one that another worker left. It also looks for
-    /// such chunks once per notice. Until a left chunk is adopted, it holds up the pool's frontier,
-    /// so after at most a lap the workers find no other chunk.
+    /// such chunks once in each notice interval. Until a left chunk is adopted, it holds up the
+    /// pool's frontier, so after at most a lap the workers find no other chunk.
     fn take<E, L: Layout>(worker: &mut SeatedPosition<E, L>) -> bool {
         worker.contended = false;
         let due = std::mem::take(&mut worker.role.look_due);

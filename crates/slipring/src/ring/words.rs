@@ -80,7 +80,7 @@ impl PoolWord {
 
 /// Number of low bits of a cell that hold a seat's number plus one.
 const CELL_SEAT_BITS: u32 = 10;
-/// Largest number of seats of a pool of a segment.
+/// Largest number of seats that a pool of a segment can have.
 pub(crate) const MAX_CELL_SEATS: usize = (1 << CELL_SEAT_BITS) - 1;
 
 /// A cell of a segment's pool, which has one cell per slot. The cell holds the lap of the last

@@ -131,7 +131,7 @@ impl<'env> Entry<'env> {
     }
 
     /// Like [`Entry::idle`], but calls `idle` only if it was not called since the last event, or if
-    /// it is due again. With `again`, calls `idle` in any case.
+    /// it is due again. If `again` is set, calls `idle` in any case.
     pub(crate) fn idle_once(
         &mut self,
         supervisor: Supervisor<'_, 'env>,

@@ -383,8 +383,8 @@ impl<'env> Executor<'env> {
     }
 
     /// Checks all entries that no other thread runs, the most upstream first, and calls `idle` of
-    /// their handlers. With `again`, also calls `idle` of handlers whose `idle` was called since
-    /// their last event.
+    /// their handlers. If `again` is set, also calls `idle` of handlers whose `idle` was called
+    /// since their last event.
     fn lull(&self, supervisor: Supervisor<'_, 'env>, again: bool) -> Lull<'_, 'env> {
         let mut waiter = None;
         let mut earliest: Option<Instant> = None;

@@ -221,7 +221,7 @@ pub(crate) struct LoopRunner<E, A: sealed::Access, L: Layout, F> {
     stage: usize,
     /// The stage's handle, unless the user's loop has swapped in another handle.
     consumer: Consumer<E, A, Each, L>,
-    /// The user's loop; `None` after the call of the loop.
+    /// The user's loop; `None` once the loop has been called.
     run: Option<F>,
 }
 

@@ -68,7 +68,7 @@ pub(crate) struct QueueState {
 }
 
 impl QueueState {
-    /// Makes the state of a queue without sleepers, whose notifiers fence.
+    /// Makes the initial state of a queue, which has no sleepers. Its notifiers execute fences.
     pub(crate) fn new() -> QueueState {
         QueueState {
             word: AtomicU64::new(u64::from(FENCED)),

@@ -101,7 +101,7 @@ impl State {
 /// The tasks of this process at one queue, and the state of the thread that sleeps for them.
 pub(crate) struct Reactor {
     state: Mutex<State>,
-    /// Notified in two cases: the idle thread has something to do, or the thread has come outside.
+    /// Notified in two cases: the idle thread has something to do, or the thread is now outside.
     changed: Condvar,
 }
 

@@ -128,8 +128,8 @@ fn set_fenced(state: &QueueState, noted: u32) {
 pub(super) fn withdraw(state: &QueueState, noted: u32) -> bool {
     let take = |word| {
         let own = twin!("other-epoch-withdrawn": epoch(word) == noted => true);
-        // If the epoch wrapped around, the count may be zero. A subtraction would borrow from the
-        // epoch.
+        // The count may be zero if the epoch has wrapped around. A subtraction would then borrow
+        // from the epoch.
         let counted = twin!("withdrawn-uncounted": word & SLEEPERS != 0 => true);
         (own && counted).then(|| word.wrapping_sub(u64::from(SLEEPER)))
     };

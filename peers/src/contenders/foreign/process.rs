@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time after which a program without an answer counts as hanging.
+/// A program that has not answered after this time counts as hanging.
 const ANSWER_LIMIT: Duration = Duration::from_secs(300);
 /// Time that a program has to end after its standard input is closed.
 const END_LIMIT: Duration = Duration::from_secs(2);

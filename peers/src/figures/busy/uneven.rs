@@ -44,7 +44,7 @@ impl Stream for Uneven {
     }
 }
 
-/// The consumer's side, which works on some events for longer.
+/// The consumer's side, which spends more time on some events.
 struct Flushing {
     busy: Busy,
     slow: (u64, u32),

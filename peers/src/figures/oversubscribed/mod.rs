@@ -190,7 +190,8 @@ fn contenders(shape: Shape, size: Size, programs: &Programs) -> Vec<Contender> {
 /// A wait strategy for the `disruptor` crate.
 #[derive(Clone, Copy)]
 pub enum Strategy {
-    /// A strategy that yields the core, which the crate lacks. The producer yields, too.
+    /// A strategy of ours that yields the core, because the crate has none. The producer yields,
+    /// too.
     Yielding,
     /// The crate's sleeping strategy.
     Sleep(Duration),

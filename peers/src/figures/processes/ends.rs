@@ -13,8 +13,8 @@ use crate::contenders::{StreamSpec, produce};
 use crate::measure::Values;
 use crate::work::{Check, Event, Words};
 
-/// Time for which the reader has nothing to do before each event of [`Work::Wake`]: all strategies
-/// that block are asleep by then.
+/// Time for which the reader has nothing to do before each event of [`Work::Wake`]. After this
+/// time, all strategies that block are asleep.
 const ASLEEP: Duration = Duration::from_micros(300);
 
 /// An event of 1 KiB.

@@ -1,8 +1,8 @@
 //! A bounded blocking queue: a circular array, one lock, and two conditions.
 //!
-//! The queue is built like Java's `ArrayBlockingQueue`, the usual rival of rings in publications.
-//! Each operation takes the one lock, moves one item, and wakes at most one waiting thread. The
-//! queue has no batches and no atomics, and does not spin.
+//! The queue is built like Java's `ArrayBlockingQueue`, the queue that publications usually compare
+//! with rings. Each operation takes the one lock, moves one item, and wakes at most one waiting
+//! thread. The queue has no batches and no atomics, and does not spin.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

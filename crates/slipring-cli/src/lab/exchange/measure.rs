@@ -80,8 +80,8 @@ impl Setup {
             let mut cold = Cold::new(task.cold);
             for number in 0..task.blocks {
                 let at = writer.write(&mut |block| reader::fill(block, number))?;
-                // With one thread, the caches are made cold between writing and reading. That is no
-                // part of the exchange.
+                // With one thread, the caches are made cold between writing and reading. The time
+                // for that is not counted.
                 cold.work();
                 written.push(if task.cold.is_some() { now() } else { at });
                 reader::read_one(&mut *reader, number, task.words, &mut times)?;

@@ -223,10 +223,10 @@ mod tests {
 
     /// A fault of a queue, which affects its hundredth item.
     trait Fault: 'static {
-        /// Applies the fault. Returns the item if the receiver is to get it after all others. An
-        /// exchange with a neighbour might be no fault, because items of different producers have
-        /// no order. The hundredth item is never its producer's last one, so moving it to the end
-        /// breaks the producer's order.
+        /// Applies the fault. If the fault moves the item behind all others, returns the item. The
+        /// hundredth item is never its producer's last one, so such a move breaks the producer's
+        /// order. An exchange of two neighbours might break no order, because items of different
+        /// producers have none.
         fn apply<T>(hundredth: T) -> Option<T>;
     }
 

@@ -17,7 +17,7 @@ pub const BATCHES: [u32; 2] = [2, 2];
 pub enum Twin {
     /// No step is weakened.
     None,
-    /// Sinks continue at the acknowledged position that they or their predecessor have recorded.
+    /// A sink continues at the acknowledged position that it or its predecessor has recorded.
     LocalMark,
     /// The stream's last message is read from a lagging replica, but its last sequence from the
     /// leader.

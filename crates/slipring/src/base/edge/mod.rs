@@ -411,8 +411,8 @@ pub(crate) mod mirrored {
 pub(crate) mod overwritten {
     use super::*;
 
-    /// Called by the writer of a mirror that has marked a slot as unfinished, before it stores the
-    /// put's words.
+    /// A mirror's writer calls this after it has marked a slot as unfinished, and before it stores
+    /// the put's words.
     #[inline(always)]
     pub(crate) fn fence_writer() {
         twin!("writer-unfenced": fence(Release) => ());

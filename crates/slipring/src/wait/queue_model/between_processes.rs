@@ -130,8 +130,8 @@ fn four_threads(start: u64, soaks: bool, twin: &'static str) -> Explored {
 }
 
 /// Explores one notifier, two sleepers, and a notification after all of these have ended. At most
-/// `deaths` sleepers die. With `notifier_dies`, the notifier may die, too. `limits` sleeps of each
-/// thread may end by their limit.
+/// `deaths` sleepers die. If `notifier_dies` is set, the notifier may die, too. `limits` sleeps of
+/// each thread may end by their limit.
 fn deaths(start: u64, publications: u8, notifier_dies: bool, deaths: u8, limits: u8) -> Explored {
     let data = ModelData::between_processes(start, 1, publications);
     let threads = vec![

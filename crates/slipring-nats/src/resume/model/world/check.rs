@@ -5,7 +5,7 @@ use super::step::name;
 use super::{Phase, World};
 
 impl World {
-    /// Checks the state. Returns the reason if it is wrong.
+    /// Checks the state. If the state is wrong, returns the reason.
     pub(in super::super) fn check(&self, model: &Model) -> Result<(), String> {
         let (mut end, mut incarnation, mut writer) = (0, 0, 0);
         for stored in &self.log {
