@@ -14,7 +14,8 @@ use crate::ring::Design;
 
 #[repr(C)]
 struct Slot<E> {
-    /// Position + 1 of the run that begins in the slot, above the run's length in 16 bits.
+    /// The run that begins in the slot: its length in the low 16 bits, and its position plus 1
+    /// above them.
     stamp: AtomicU64,
     event: UnsafeCell<E>,
 }

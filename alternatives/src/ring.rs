@@ -26,7 +26,7 @@ pub trait Design<E>: Sized + Send + Sync {
     }
     /// Publishes the events `[seq, seq + len)` by a release store.
     fn publish(&self, seq: u64, len: u64);
-    /// Returns how many events from `seq` on are published, as an acquire load shows.
+    /// Finds out, by an acquire load, how many events from `seq` on are published.
     fn published(&self, seq: u64) -> u64;
     /// Returns whether the load that found the events before `seq` found all published events. A
     /// second load in the same poll would then only take the cache line from the producer.

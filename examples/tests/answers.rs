@@ -394,7 +394,7 @@ fn packed_and_plain_files_give_the_same_under_any_name() {
     let text = slice(&["2013-09-0"]);
     let plain = file(folder.path(), "plain.csv", &text);
     let packed = file(folder.path(), "packed.csv.gz", gzip(&text));
-    // As in `gzip`, concatenated members are one file, and zeros may stand behind them.
+    // As in `gzip`, concatenated members are one file, and zeros may follow them.
     let (half, rest) = text.split_at(text.len() / 2);
     let members = file(folder.path(), "members", [gzip(half), gzip(rest), vec![0; 512]].concat());
     let marked =

@@ -41,8 +41,8 @@ pub enum ContenderKind {
     Rejected,
 }
 
-/// The values of one run by metric: `ns` (per event), or percentiles such as `p50` and `p99`. All
-/// are in nanoseconds.
+/// The values of one run, in nanoseconds, by metric: `ns` (per event), or percentiles such as `p50`
+/// and `p99`.
 pub type Values = Vec<(&'static str, f64)>;
 
 /// The place of a contender in another language.

@@ -203,8 +203,8 @@ impl File {
         }
     }
 
-    /// Adds the parts that `name` fits to `found`. Models run together, so their filters go to
-    /// `models`.
+    /// Finds the parts that `name` fits, and adds them to `found`. Models run together, so their
+    /// filters are added to `models` instead.
     fn parts(&self, name: &str, found: &mut BTreeSet<Part>, models: &mut BTreeSet<String>) {
         let package = self.package.clone();
         let fits = self.module.contains(name);

@@ -38,7 +38,7 @@ pub struct Counts {
     /// Connections closed at once, because of [`Proxy::refuse`](crate::Proxy::refuse) or because
     /// the server did not accept.
     pub refused: u64,
-    /// Connections that are open now. A connection whose client has gone still counts until the
+    /// Connections that are open now. A connection whose client is gone still counts until the
     /// client's bytes have reached the server.
     pub open: u64,
     /// Bytes from clients to the server.

@@ -126,7 +126,7 @@ fn held_bytes_arrive_after_their_sender_has_gone() {
             assert!(read_to_end(&mut client).is_empty());
         }
         drop(client);
-        // Writing to the client that has gone does not close the server's side.
+        // Writing to the client, which is gone, does not close the server's side.
         server.write_all(b"one").unwrap();
         server.write_all(b"two").unwrap();
         server.set_read_timeout(Some(Duration::from_millis(50))).unwrap();

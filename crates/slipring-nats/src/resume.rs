@@ -40,7 +40,7 @@ const EXCUSED_LOSSES: u32 = 8;
 /// 2.15.1 does so for 6 to 8 s. Meanwhile the client moves to another server. The time is shorter
 /// than the limit of a takeover.
 const EXCUSED_TIME: Duration = Duration::from_secs(12);
-/// Text of the error for a journal's number without a position, on an unused stream.
+/// Text of the error if a journal's number is given without a position, and the stream is unused.
 const NO_POSITION: &str = "an unused stream does not say where the journal goes on: name the \
                            position, too (Sink::resume_at), or no journal";
 

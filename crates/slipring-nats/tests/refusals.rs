@@ -338,7 +338,7 @@ fn a_stream_is_created_only_on_request() {
     sink().open(numbers()).unwrap();
 }
 
-/// Returns the error of a sink to a stream with these settings.
+/// Opens a sink to a stream with these settings, and returns the error.
 #[track_caller]
 fn shaped(client: &mut Client, url: &str, settings: Value) -> Error {
     let mut config = json!({ "name": STREAM, "subjects": [SUBJECT] });

@@ -331,9 +331,9 @@ impl Call {
         found
     }
 
-    /// Finishes a stream whose victim is killed at once. This process thereby does everything that
-    /// it does only the first time, such as resolving symbols, before it forks the children that
-    /// are compared.
+    /// Finishes a stream whose victim is killed at once. So everything that this process does only
+    /// the first time, such as resolving symbols, is done before it forks the children that are
+    /// compared.
     fn warm_up(&self, several: bool, ledger: &Ledger) -> Option<()> {
         let (world, mut hands) = self.before(several, ledger);
         self.victim(&world, &mut hands, ledger)?.kill();

@@ -303,8 +303,7 @@ fn a_waiter_attaches_twice() {
     drop(first);
     let mut second = waiter(&promise.segment).unwrap();
     owner(&promise.segment).unwrap().fulfil(Whole::of(8)).unwrap();
-    // A value that is dropped without a release comes again to the same handle, as often as it is
-    // dropped.
+    // Each time that a value is dropped without a release, the same handle gets the value again.
     for _ in 0..3 {
         let value = second.wait().unwrap();
         assert_eq!((value.word(), value.is_redelivered()), (8, false));
@@ -422,8 +421,8 @@ fn a_waiter_hears_of_its_owners_death_as_declared() {
     }
 }
 
-/// A waiter that arrives only after the death gets the error, too: from each call that waits, as
-/// often as it asks. A value that was published before the death comes in any case.
+/// A waiter that arrives only after the death gets the error, too, from every call that waits. But
+/// a value that was published before the death is still delivered.
 #[test]
 fn a_waiter_that_comes_after_a_death_is_told() {
     let _watched = watched();

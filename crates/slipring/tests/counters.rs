@@ -148,7 +148,8 @@ fn a_pool_behind_many_producers_samples_latencies() {
         .read_pool("pool", 2, |_| |_, _| ())
         .run_shared(|p| {
             let mut other = p.clone();
-            // With so many events, workers sometimes lose the race for the last available one.
+            // The run has enough events for workers to lose the race for the last available event
+            // now and then.
             for i in 0..if cfg!(miri) { 100 } else { 5_000 } {
                 p.publish(|slot| *slot = i)?;
                 other.publish(|slot| *slot = i)?;

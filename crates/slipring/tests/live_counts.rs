@@ -1,5 +1,5 @@
-//! Reports of a running graph whose handles are alive and idle: each kind of handle, by each way to
-//! publish and to read.
+//! Tests of the reports of a running graph whose handles are alive and idle: for each kind of
+//! handle, and for each way to publish and to read.
 
 mod common;
 

@@ -258,7 +258,8 @@ fn assert_waits_for_itself(error: &WaitError, stage: &str) {
     assert!(matches!(error, WaitError::WaitsForItself(name) if name.as_str() == stage), "{error}");
 }
 
-/// A worker that handles an adopted chunk holds the ring just like one with a chunk of its own.
+/// A worker that handles an adopted chunk keeps the ring full, just as a worker does that handles
+/// its own chunk.
 #[test]
 fn a_worker_with_an_adopted_chunk_that_publishes_gets_an_error() {
     let _watched = crate::common::watched();

@@ -112,8 +112,8 @@ impl Input {
         self.rows.len() as u64
     }
 
-    /// Returns the shift of a repetition against the previous one, in seconds: the time from the
-    /// first to the last row plus the shortest step between two times of the file.
+    /// Returns the time between the starts of two consecutive repetitions, in seconds: the time
+    /// from the first row to the last, plus the shortest step between two times in the file.
     pub fn span(&self) -> i64 {
         self.last - self.first + self.step
     }

@@ -13,7 +13,7 @@ struct Series {
     values: Vec<f64>,
 }
 
-/// A bound of the ratio of one contender's values to another's.
+/// A bound on the ratio between the values of two contenders.
 pub struct Target {
     pub question: &'static str,
     pub metric: &'static str,

@@ -263,7 +263,7 @@ impl<P> Ring<P> {
     }
 }
 
-/// Measures a stream. With `SPACED` the consumer pauses after each poll that found events.
+/// Measures a stream. If `SPACED` is set, the consumer pauses after each poll that found events.
 pub fn stream<E: Event, P: Publication<E>, const SPACED: bool>(spec: StreamSpec) -> f64 {
     let ring = &Ring::<P>::new(spec.ring as u64);
     let spacing = if SPACED { spacing() } else { 0 };

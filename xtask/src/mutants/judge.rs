@@ -90,7 +90,8 @@ impl Asked {
         }
     }
 
-    /// Returns the filters of the tests. Twins expect a failure, so they cannot judge.
+    /// Returns the filters of the tests. Tests of twins expect a failure, so they cannot judge a
+    /// mutant.
     fn filters(self) -> &'static [&'static str] {
         match self {
             Self::Models => &[checks::MODELS, "--skip", "twin"],
@@ -151,7 +152,7 @@ pub struct Judge {
     tree: PathBuf,
     scratch: PathBuf,
     tests: BTreeMap<Asked, Vec<Test>>,
-    /// Copies of the test programs of the unchanged library.
+    /// Copies of the test programs, built with the unchanged library.
     unchanged: BTreeMap<Asked, Vec<PathBuf>>,
     /// The time limit of a test, instead of a multiple of its usual time.
     limit: Option<Duration>,

@@ -283,7 +283,7 @@ struct Facts<'l> {
     calls: Vec<String>,
     /// The labels of the edges whose operations are called.
     edges: Vec<String>,
-    /// The names that the statement binds for those behind it.
+    /// The names that the statement binds for the statements behind it.
     binds: Vec<String>,
     is_ordered: bool,
     is_compiled: bool,

@@ -119,8 +119,8 @@ fn check_table(krate: &Crate, rows: &[Row], found: &mut Findings) {
     }
 }
 
-/// Finds two kinds of names in backticks: of files that the project lacks, and of rooms that the
-/// crate at the beginning of the row lacks. `paths` are the project's files.
+/// Finds names in backticks that are wrong: names of files that the project lacks, and names of
+/// rooms that the crate at the beginning of the row lacks. `paths` are the project's files.
 pub fn check_names(text: &str, paths: &[String], found: &mut Findings) {
     let mut in_code = false;
     let mut missing = BTreeSet::new();

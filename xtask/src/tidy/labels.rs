@@ -103,7 +103,8 @@ pub fn check(files: &[File], edges: &[Edge], found: &mut Findings) {
             None if is_protocol => &file.text,
             None => continue,
         };
-        // The documentation of a module describes an edge, but is neither of the edge's ends.
+        // The documentation of a module describes an edge, but does not count as one of the edge's
+        // ends.
         let lines = text.lines().enumerate();
         for (number, line) in lines.filter(|(_, line)| !line.trim_start().starts_with("//!")) {
             for label in labels_in(line) {

@@ -17,7 +17,8 @@ const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 /// The modules that may qualify the name of an ordering.
 const QUALIFIERS: [&str; 3] = ["Ordering", "atomic", "sync"];
 
-/// The places that state orderings, each with the reason: a file, or a folder with all its files.
+/// The places that may state orderings, each with the reason. A place is a file, or a folder with
+/// all its files.
 const PLACES: [(&str, &str); 13] = [
     ("crates/slipring/src/base/edge", "both ends of every edge of the protocol"),
     ("crates/slipring/src/ring/owner_count.rs", "a count of references, as in `Arc`"),

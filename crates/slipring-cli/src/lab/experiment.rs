@@ -36,8 +36,8 @@ pub trait Experiment: Sync {
         1
     }
 
-    /// Returns the measurement of an experiment whose loop differs from the runner's, sized for a
-    /// run of all experiments.
+    /// Returns the measurement of an experiment that does not use the runner's loop. The size suits
+    /// a run of all experiments.
     fn measurement(&self, size: Size) -> Result<Option<Box<dyn Measurement>>> {
         let _ = size;
         Ok(None)

@@ -295,7 +295,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// Returns the end of the stream by a single request, which only reads the last message. If
+    /// Returns the end of the stream after a single request, which only reads the last message. If
     /// messages were removed at the end, the result is wrong, but harmless: a condition that names
     /// the wrong sequence does not hold.
     pub async fn quick_tail(&self, stream: &str) -> Result<Result<Tail, Error>, Fault> {

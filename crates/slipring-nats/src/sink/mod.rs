@@ -184,8 +184,8 @@ impl Sink {
         self
     }
 
-    /// Sets how long the sink waits for further events before it sends a frame that is not full,
-    /// counted from the frame's first event. Default: one millisecond. If no other frame is in
+    /// Sets how long after a frame's first event the sink waits for further events before it sends
+    /// the frame, if the frame is not full. Default: one millisecond. If no other frame is in
     /// flight, the sink does not wait.
     ///
     /// Example: [`Sink`].

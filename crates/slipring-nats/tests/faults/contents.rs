@@ -44,7 +44,7 @@ impl World {
         Stream { tx, sink, first }
     }
 
-    /// Removes the stream if there is one, and creates it. Once in some hundred times, the server
+    /// Removes the stream if there is one, and creates it. Once in a few hundred times, the server
     /// (2.15.1) reports the removal before it is complete: it then brings the old messages back, or
     /// cannot create the store.
     fn make_anew(&mut self) {

@@ -162,9 +162,9 @@ pub(crate) mod sealed {
 /// Blocks of bytes whose size is known only at run time: the contents of a `Segment<Blocks>`. All
 /// blocks of a segment have one size.
 ///
-/// Blocks lie side by side, so a library can treat lent blocks as an array, in two stretches at
-/// most ([`Stretch`](crate::Stretch)). With `Builder::stamps_inside`, each block lies behind its
-/// stamp instead. `Builder::schema` describes the contents of a block.
+/// Blocks lie side by side, so a library can treat lent blocks as an array, in at most two
+/// stretches ([`Stretch`](crate::Stretch)). With `Builder::stamps_inside`, each block lies behind
+/// its stamp instead. `Builder::schema` describes the contents of a block.
 ///
 /// Blocks have the same kinds of stages as events: readers, writers, pools, taps and shards. The
 /// key of shards is a range of a block's bytes (`Builder::shard_reader`).

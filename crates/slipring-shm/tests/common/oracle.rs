@@ -78,7 +78,7 @@ pub struct Journal {
 
 /// Number of words in a journal before the counts.
 const HEADER: usize = 4;
-/// A flag that is added to the count of an event that a stage handles as a redelivered one.
+/// A flag that is added to an event's count if a stage handles the event as redelivered.
 const AGAIN: u64 = 1 << 32;
 /// A flag that is added to the count of an event that a stage passes over.
 const PASSED: u64 = 1 << 48;

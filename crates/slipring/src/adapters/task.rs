@@ -47,11 +47,11 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task. A task notices only at
     /// its next poll that the deadline has passed, so use the runtime's timeouts.
     ///
-    /// Even if its ring always has events, a task lets the other tasks of its thread run: from time
-    /// to time, a future of the handle wakes its task and returns *pending* once. That happens
-    /// after 511 results in a row, or, after at least 15 results, as soon as they have taken about
-    /// 100 µs. The future has taken no event, and its next poll succeeds. After a wait, the count
-    /// of results starts again at 0.
+    /// A task lets the other tasks of its thread run, even if its ring always has events: from time
+    /// to time, a future of the handle wakes its task and returns *pending* once. That happens once
+    /// at least 15 results in a row have taken about 100 µs, and after 511 results in any case. The
+    /// future has taken no event, and its next poll succeeds. After a wait, the count of results
+    /// starts again at 0.
     ///
     /// So if a program polls the futures itself, with a waker that does nothing, at least 15 polls
     /// in a row find an available event; a later poll may be pending once. Counting the results

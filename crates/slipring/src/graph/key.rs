@@ -133,7 +133,7 @@ impl<A, C> Key<A, C> {
         self
     }
 
-    /// Records a mistake if the stage has both a user's own loop and an option for handlers.
+    /// If the stage has both a user's own loop and an option for handlers, records a mistake.
     fn without_contradiction(self) -> Self {
         let Some(option) = self.handler_option else { return self };
         self.edit("changed", |stages, own| {

@@ -16,9 +16,9 @@ impl Seat {
         self.deaths.load(Relaxed) as u32
     }
 
-    /// Returns the process id of the seat's last owner, if that owner died and was recovered, and
-    /// the seat is free or an orphan since then (I4). The result is `Some(0)` if the process id is
-    /// not known.
+    /// If the seat's last owner died and was recovered, and the seat has been free or an orphan
+    /// since then (I4), returns that owner's process id. The result is `Some(0)` if the process id
+    /// is not known.
     pub(crate) fn last_death(&self) -> Option<u32> {
         let owner = edge::seated::see(&self.owner);
         let is_left = matches!(owner & PARTICIPANT, 0 | ORPHAN);

@@ -283,8 +283,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
         Ok(self.kept.len())
     }
 
-    /// Publishes all kept values, and waits for free slots at most until `deadline`. With `None` as
-    /// `deadline`, the call waits past every timeout of the wait strategy.
+    /// Publishes all kept values, and waits for free slots at most until `deadline`. If `deadline`
+    /// is `None`, the call waits past every timeout of the wait strategy.
     ///
     /// Inside a handler on shared threads, the waiting thread runs other stages meanwhile. The call
     /// may therefore return late, by up to one turn of such a stage; see

@@ -31,7 +31,7 @@ use crate::wait::{
 struct Bounds {
     /// Deadline of the user's call.
     deadline: Option<Instant>,
-    /// Time at which the wait returns at the latest. It is never later than the deadline.
+    /// Latest time at which the wait returns. It is never after the deadline.
     until: Option<Instant>,
     /// Longest duration of the wait, if the strategy limits it.
     timeout: Option<Duration>,

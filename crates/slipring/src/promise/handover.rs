@@ -219,8 +219,8 @@ impl<T> WaiterHalf<T> {
     /// already, drops the sleeper and returns `false`.
     ///
     /// # Safety
-    /// No other thread uses this half meanwhile, and no sleeper is registered, unless the promise
-    /// is settled.
+    /// No other thread uses this half during the call. If the promise is not settled, no sleeper is
+    /// registered.
     pub(super) unsafe fn register(&self, sleeper: Sleeper) -> bool {
         let handover = self.handover();
         // The promise's half may be reading the sleeper that was registered before.

@@ -122,7 +122,7 @@ impl Layout for Strided {
 #[doc(hidden)]
 pub unsafe trait Storage<E>: Copy {
     /// Allocates `capacity` slots, a power of two, with or without stamps. Makes no event, and
-    /// touches no page. Returns `None` if there is no memory for so many slots.
+    /// touches no page. Returns `None` if there is not enough memory.
     fn allocate(capacity: usize, stamped: bool, pages: Pages) -> Option<Self>;
     /// Returns whether the storage has stamps.
     fn stamped(&self) -> bool;

@@ -438,8 +438,8 @@ struct Helping<'a, 'env> {
 
 impl<'a, 'env> Helping<'a, 'env> {
     /// Finds an entry as [`Executor::find`] does, but only an entry whose usual turn ends by
-    /// `until`. With `until`, an entry that has had no turn yet is not found, because its turn may
-    /// take any time.
+    /// `until`. If `until` is given, an entry that has had no turn yet is not found, because its
+    /// turn may take any time.
     ///
     /// Inside a handler, `until` does not count. There, this thread may be the only one that can
     /// run the entry, because the thread that calls `run` may be in the program's own code. If

@@ -47,9 +47,10 @@ pub(super) struct ReleaseRate {
     since_sample: (u64, f64),
     /// Time per released event, in nanoseconds.
     event: MovingAverage,
-    /// Number of samples that are needed before a nap. The number grows fourfold whenever a stage
-    /// ran out of events during a nap, because handlers whose time varies may empty the ring sooner
-    /// than the average suggests. It falls by one after each nap during which no stage ran out.
+    /// Number of samples that are needed before a nap. The number is multiplied by four whenever a
+    /// stage runs out of events during a nap, because handlers whose time varies may empty the ring
+    /// sooner than the average suggests. It falls by one after each nap during which no stage ran
+    /// out.
     caution: u32,
     /// Whether the producer has napped in the last wait for room.
     napped: bool,

@@ -208,7 +208,7 @@ mod processes {
     /// Name of the variable that holds a child's role and the file of its parent's words.
     const ROLE: &str = "SLIPRING_SHARED_QUEUE_ROLE";
 
-    /// A child process, which is killed at the latest when the value is dropped.
+    /// A child process. A drop of the value kills the child if it still runs.
     struct Player(Child);
 
     impl Player {

@@ -16,8 +16,8 @@ use crate::shape::{Dice, Ev, Shape, after_write, mix};
 struct Sum {
     events: u64,
     ids: u64,
-    /// Sum over hashes of identity and position together. Producers cannot always compute it,
-    /// because they do not always know the position.
+    /// Sum of one hash per event, over its identity and position. Producers cannot always compute
+    /// it, because they do not always know the position.
     places: u64,
 }
 

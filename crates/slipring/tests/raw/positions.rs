@@ -1,4 +1,4 @@
-//! Raw producers and consumers: claimed, filled, lent and done by position.
+//! Tests of raw producers and consumers, which claim, fill, lend and release by position.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;

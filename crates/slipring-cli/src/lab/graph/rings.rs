@@ -40,7 +40,7 @@ impl Event {
     }
 }
 
-/// Computes all slices with a chain, whose stages share `threads` if it is given.
+/// Computes all slices with a chain. If `threads` is given, the stages share these threads.
 pub fn compute(setup: &Setup, threads: Option<Threads>) -> Result<Computed> {
     let Setup { shape, workers, job, .. } = *setup;
     let tallies = Tally::of_workers(workers);
