@@ -29,7 +29,8 @@ const PROBE: &str = "cluster-probe";
 #[derive(Debug)]
 pub struct Cluster {
     servers: Vec<Server>,
-    /// The connections between servers, if they can be held up.
+    /// The connections between servers, if the cluster was made
+    /// [`with_links`](Cluster::with_links).
     links: Vec<Link>,
     /// Number of the server whose links are held up.
     isolated: Option<usize>,

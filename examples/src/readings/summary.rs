@@ -146,8 +146,8 @@ impl Summary {
         self.bad_readings
     }
 
-    /// Returns descriptions of the first malformed rows and of the first rows with bad readings,
-    /// each with its line number and reason, in the order in which they entered.
+    /// Describes the first malformed rows and the first rows with bad readings, in the order in
+    /// which they entered. Each description has the line number and the reason.
     pub fn described(&self) -> &[String] {
         &self.described
     }

@@ -141,7 +141,7 @@ enum Ended {
 /// The limit of a test.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
-    /// The limit is on the time that the test takes.
+    /// The limit applies to the time that the test takes.
     Total(Duration),
     /// The limit is on the time without progress.
     Quiet(Duration),

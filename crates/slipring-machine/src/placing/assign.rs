@@ -291,7 +291,7 @@ fn in_turns<'s>(sites: Vec<&'s Site>, keys: &[Key]) -> Vec<&'s Site> {
     let mut groups: Vec<(Option<usize>, Vec<&Site>)> = Vec::new();
     for site in sites {
         let value = key.of(site);
-        // Cores that the system does not describe are one group.
+        // Cores that the system does not describe form one group.
         match groups.iter_mut().find(|(known, _)| *known == value) {
             Some((_, members)) => members.push(site),
             None => groups.push((value, vec![site])),

@@ -22,8 +22,8 @@ use crate::errors::Error;
 /// Time limit of a request.
 pub const REQUEST: Duration = Duration::from_secs(2);
 /// Interval of pings while the server sends nothing. If two pings are unanswered when a third is
-/// due, after 6 s, the client library gives up the connection and connects again, to this or
-/// another server.
+/// due (after 6 s), the client library gives up the connection. It then connects again, to this
+/// server or another one.
 const PING: Duration = Duration::from_secs(2);
 /// Time limit of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -162,9 +162,9 @@ impl Sink {
     /// The ring keeps the events of all frames in flight until they are acknowledged. A ring that
     /// has room for fewer than twice these frames slows the sink down.
     ///
-    /// On a stream that takes no atomic batches (`allow_atomic`), only one frame is in flight,
-    /// whatever was chosen, because a later sink needs such a batch to fence several frames. A sink
-    /// with [`Encoding::messages`] also has only one batch of events in flight.
+    /// If the stream takes no atomic batches (`allow_atomic`), only one frame is in flight,
+    /// whatever window was chosen: a later sink would need such a batch to fence several frames. A
+    /// sink with [`Encoding::messages`] also has only one batch of events in flight.
     /// [`OpenSink::window`] returns the actual number.
     ///
     /// Example: [`Sink`].

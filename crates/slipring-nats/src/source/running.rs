@@ -108,9 +108,10 @@ pub struct Progress {
     /// Reason of the last restart, or the loss at the stream's end; empty if there was neither.
     pub last_doubt: String,
     /// Number of the journal that the source reads. Before the first message, it is the number from
-    /// [`Source::expect_journal`](crate::Source::expect_journal). Without one, it is the number of
-    /// the stream's journal, if the stream had exactly one when the source was opened. A journal's
-    /// first message comes from the sink when it opens, before the first event.
+    /// [`Source::expect_journal`](crate::Source::expect_journal). If no number was given there, it
+    /// is the number of the stream's journal, provided that the stream had exactly one journal when
+    /// the source was opened. (A sink stores its journal's first message when it opens, before the
+    /// first event.)
     pub journal: Option<[u8; 16]>,
     /// Known position behind the stream's last event.
     pub(crate) end: u64,

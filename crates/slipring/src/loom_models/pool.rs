@@ -1,5 +1,5 @@
 //! Models of pools: each event goes to one worker. A stage behind the pool, or the producer, uses
-//! its slot only after the worker has released it.
+//! the event's slot only after that worker has released the event.
 //!
 //! The models have one producer, two workers and up to one reader, on rings of 2 or 4 slots, with
 //! chunks of 2 events.

@@ -116,9 +116,9 @@ pub(crate) fn is_out_of_reach<E, L: Layout>(core: &Core<E, L>, seq: u64) -> bool
 }
 
 /// Returns whether producers have passed over `at`, a position at which a party waits and at which
-/// a run may begin. That happens only in a damaged segment. In a sound one, each position before
-/// the claim word's position was claimed, so the position's slot has a stamp of its lap, or the
-/// intent of a producer contains the position.
+/// a run may begin. That happens only in a damaged segment. In a sound segment, each position
+/// before the claim word's position was claimed. So the position's slot has a stamp of the
+/// position's lap, or a producer's intent contains the position.
 #[cold]
 pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
     let (control, slots) = (&core.control, &core.slots);

@@ -4,7 +4,7 @@
 //!
 //! A compare-and-swap of the claim word alone would not show afterwards which worker won. So the
 //! cell names the worker's seat. The seat holds the chunk's begin and end, and the seat's bound
-//! shows up to where the chunk is released. The claim word follows the cells: a worker that finds a
+//! shows how far the chunk is released. The claim word follows the cells: a worker that finds a
 //! taken cell moves the claim word behind that chunk, on behalf of the worker that took it.
 //!
 //! Invariants, besides those of [`worker`](crate::consumer::worker)

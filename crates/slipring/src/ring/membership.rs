@@ -12,8 +12,8 @@
 //!   free. So a worker joins a pool without informing other parties: they load the line of its seat
 //!   even while the seat is free.
 //! - I3: a handle takes its seat by a compare-and-swap of the seat's owner, and gives the seat back
-//!   by its last store. No handle waits for another handle to take or to give back a seat, so the
-//!   death of a thread or process in between holds up no other handle. A member that takes a seat
+//!   by its last store. No handle waits until another handle has taken or given back a seat. So a
+//!   thread or process that dies in between holds up no other handle. A member that takes a seat
 //!   stores a new ticket, which identifies the member.
 
 use std::num::NonZeroU64;

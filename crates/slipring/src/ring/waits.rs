@@ -217,8 +217,8 @@ impl Waits {
         joined as i64 > self.free_cores
     }
 
-    /// Returns the options of a wait, which the strategy of the waiter's party determines. `own` is
-    /// the graph's deadline.
+    /// Returns the options of a wait, as the strategy of the waiter's party determines them. `own`
+    /// is the graph's deadline.
     pub(crate) fn options<'a>(
         &'a self,
         plan: &'a Plan,

@@ -66,7 +66,7 @@ pub enum MessageError {
     TooLong {
         /// Length of the message, in bytes.
         bytes: usize,
-        /// Length of the longest message of this ring, in bytes.
+        /// Maximum length of a message in this ring, in bytes.
         most: usize,
     },
     /// The cells could not be claimed.

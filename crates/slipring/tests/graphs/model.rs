@@ -1,6 +1,6 @@
 //! The sequential oracle: a vector of cells, a position per stage, and a set of positions per pool.
 //! A test applies each operation also to the oracle, which checks the result that the library
-//! returned. Positions are counted from the ring's first.
+//! returned. Positions are counted from the ring's first position.
 
 use slipring::{BatchError, Cause, ClaimError, PRODUCER, WaitError};
 

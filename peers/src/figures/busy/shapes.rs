@@ -1,8 +1,8 @@
 //! A pipeline of two busy stages behind a full ring, on two cores. The figures are the overhead
 //! above the work of one handler, because each core does the work of one handler.
 //!
-//! Either the producer has a thread of its own, which the system's scheduler fits in between the
-//! stages' threads, or the producer's thread is also the first stage's thread.
+//! Either the producer has a thread of its own, and the system's scheduler fits it in between the
+//! stages' threads; or the producer and the first stage share a thread.
 
 use std::hint::spin_loop;
 use std::thread;

@@ -38,7 +38,7 @@ pub struct Line {
     pub name: String,
     /// Number of the marker.
     pub index: usize,
-    /// Points by the parameter's values; `None` if not measured.
+    /// A point for each value of the parameter; `None` if that value was not measured.
     pub points: Vec<Option<Point>>,
 }
 

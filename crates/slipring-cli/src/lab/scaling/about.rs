@@ -62,8 +62,8 @@ pool:                  ┌ sort 0 ┐
     ],
 };
 
-/// Returns the differences from the study, one sentence for each. `events` is the number of events
-/// for each of [`SORTS`], and `nodes` the number of physical cores of each NUMA node.
+/// Returns the differences from the study, one sentence for each. `events` holds the number of
+/// events for each of [`SORTS`]; `nodes` holds the number of physical cores for each NUMA node.
 pub fn missing(events: [u64; SORTS.len()], nodes: &[usize]) -> Vec<String> {
     let [one, some, many] = events;
     let mut missing = vec![

@@ -180,8 +180,8 @@ impl<S: Stage> SinkRun<S> {
         end
     }
 
-    /// Fails if the user has asked the sink to stop, or if the ring has ended in any other way than
-    /// by being closed by its producers.
+    /// Fails if the user has asked the sink to stop. Also fails if the ring has ended, unless its
+    /// producers closed it.
     fn check_ring(&mut self) -> Result<(), Error> {
         if self.stop.is_asked() {
             return Err(Error::Stopped);
