@@ -312,7 +312,8 @@ fn path(path: &Path) -> String {
     quoted(&path.display().to_string())
 }
 
-/// Quotes a string. The configuration's language knows a subset of JSON's escapes.
+/// Quotes a string. The configuration's language knows JSON's escapes of quotes, backslashes, tabs
+/// and line breaks.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -443,7 +443,7 @@ fn role_shard() {
 }
 
 /// A shard's process is killed while it holds lent blocks. Waiting parties learn which shard died,
-/// and the other shard continues. The next process at the place is lent the same blocks, as
+/// and the other shard continues. The next process that takes the place is lent the same blocks, as
 /// suspects.
 #[test]
 fn a_killed_shard_is_followed_by_another_process() {

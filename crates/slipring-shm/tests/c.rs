@@ -223,8 +223,8 @@ fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
     }
 }
 
-/// A reader in C is killed at any step, many times. Each time, it must have printed all events that
-/// it has released.
+/// Many times, a reader in C is killed at an arbitrary step. Each time, it must have printed all
+/// events that it has released.
 #[test]
 fn a_killed_reader_in_c_has_printed_what_it_released() {
     let _watched = watched();

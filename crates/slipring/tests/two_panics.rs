@@ -14,7 +14,7 @@ use std::sync::Arc;
 use common::{PURPOSE, child, ends_well, plays, quiet};
 use slipring::{Error, Graph, OnFault, Wait, WaitAction, WaitContext, WaitStrategy};
 
-/// A value whose drop panics, also while another panic unwinds.
+/// A value whose drop panics, even while another panic is unwinding.
 struct Touchy;
 
 impl Drop for Touchy {

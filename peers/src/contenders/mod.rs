@@ -1,4 +1,5 @@
-//! Contenders with one producer and one consumer, and the code that measures them all alike.
+//! Contenders with one producer and one consumer, and the code that measures all of them in the
+//! same way.
 
 pub mod foreign;
 pub mod one_shot;

@@ -41,7 +41,7 @@ const POLLING: [(ContenderKind, &str, RoundTrip); 15] = {
     ]
 };
 
-/// Returns the wait strategies for threads that wait by `batch`. Each strategy spins first.
+/// Returns the wait strategies for threads that wait in `batch`. Each strategy spins first.
 fn waits() -> [(&'static str, Wait); 4] {
     [
         ("slipring, busy spin", Wait::BusySpin),
@@ -62,7 +62,7 @@ fn polling(rounds: usize, programs: &Programs) -> Figure {
     figure("round trip, 8 bytes, ring 1024", contenders)
 }
 
-/// Returns the figure of threads that wait by `batch`.
+/// Returns the figure of threads that wait in `batch`.
 fn waiting(rounds: usize) -> Figure {
     let quantiles = &[("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
     let ours = waits().map(|(name, wait)| {
@@ -74,7 +74,7 @@ fn waiting(rounds: usize) -> Figure {
     figure("round trip by batches of one, ring 1024", ours.into_iter().chain(raw).collect())
 }
 
-/// Returns the figure of round trips that follow each other at once.
+/// Returns the figure of round trips that follow each other immediately.
 fn back_to_back(count: usize) -> Figure {
     let rounds = Rounds { count, each: false };
     let mean = |times: Vec<u64>| times[0] as f64;

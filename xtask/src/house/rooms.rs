@@ -87,7 +87,7 @@ pub struct Upwards {
     pub to: usize,
 }
 
-/// Returns the room of a file: its folder, or the file itself where it lies in none.
+/// Returns the room of a file: its folder, or the file itself if it lies in no folder.
 pub fn room(file: &Path) -> String {
     let first = file.components().next().map(|part| part.as_os_str().to_string_lossy());
     first.unwrap_or_default().trim_end_matches(".rs").to_owned()

@@ -127,7 +127,8 @@ impl Strays {
     }
 }
 
-/// Finds dependencies from another place than crates.io, and settings that redirect to one.
+/// Finds dependencies that do not come from crates.io, and settings that redirect to another
+/// source.
 pub fn registries(file: &File, found: &mut Findings) {
     const REGISTRY: &str = r#"source = "registry+https://github.com/rust-lang/crates.io-index""#;
     let name = file.path.file_name().and_then(|name| name.to_str());

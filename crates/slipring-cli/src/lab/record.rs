@@ -1,4 +1,4 @@
-//! The file of results, which `--json` writes, and `lab report` and `lab compare` read.
+//! The file of results: `--json` writes it, and `lab report` and `lab compare` read it.
 
 use std::collections::BTreeMap;
 

@@ -83,8 +83,8 @@ pub(crate) enum Cpus {
 }
 
 impl Explicit {
-    /// Asks for a CPU for each thread, by the thread's name. If a name occurs twice, its last CPU
-    /// counts.
+    /// Asks for a CPU for each thread, by the thread's name. If a name occurs twice, the last CPU
+    /// given for it is used.
     ///
     /// ```
     /// use slipring_machine::{Explicit, Placement};

@@ -27,7 +27,7 @@ pub struct Awaited<T> {
     reader: SegmentConsumer<T, Reading, Seated>,
     /// Position of the value.
     first: u64,
-    /// Longest wait of a call that is given no deadline.
+    /// Longest wait of a call without a deadline.
     timeout: Option<Duration>,
     /// The request that the value answers, or `None` if the waits are not tied to a request.
     request: Option<SegmentRequest>,

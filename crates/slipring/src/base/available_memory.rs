@@ -162,7 +162,7 @@ fn available(read: Read<'_>) -> Option<(u64, MemoryLimit)> {
     machine.into_iter().chain(groups).min_by_key(|(bytes, _)| *bytes)
 }
 
-/// The names of the files of one version of memory control groups.
+/// File names in one version of memory control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Version {
     limits: &'static [&'static str],

@@ -1,10 +1,10 @@
 //! Model of a sleeper and a notifier of the queue that processes share. The model's futex sleeps
 //! without a time limit, so a lost wake-up causes a deadlock.
 //!
-//! In a loom model no queue is quiet, so the two parties rely on their fences. The models of quiet
-//! queues are in `wait/queue_model/between_processes.rs`. Those models cannot show that the sleeper
-//! needs its fence: they model an x86 machine, on which the sleeper's announcement is itself a
-//! fence.
+//! In a loom model no queue is quiet, so the sleeper and the notifier rely on their fences. The
+//! models of quiet queues are in `wait/queue_model/between_processes.rs`. Those models cannot show
+//! that the sleeper needs its fence: they model an x86 machine, on which the sleeper's announcement
+//! is itself a fence.
 
 use loom::thread;
 

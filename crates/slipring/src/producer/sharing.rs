@@ -1,4 +1,4 @@
-//! How producers take positions and close the ring: the only producer of a ring, and one of
+//! How producers take positions and close the ring: for the only producer of a ring, and for one of
 //! several.
 //!
 //! The module [`producer`](crate::producer) states the invariants: I1 for taking positions, and I4

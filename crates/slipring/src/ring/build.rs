@@ -168,7 +168,7 @@ struct BesideSlots<E> {
     control: Control,
 }
 
-/// Allocates what a ring's handles share besides the slots.
+/// Allocates the data that a ring's handles share, except for the slots.
 fn allocate_beside<E>(
     settings: &Settings,
     plan: Plan,

@@ -90,7 +90,7 @@ impl Seat {
     /// Size of a seat, in words of eight bytes.
     pub const WORDS: usize = size_of::<Seat>() / 8;
 
-    /// Makes a copy of a seat from the copies of its words, for reports about a segment.
+    /// Makes a copy of a seat from copies of its words, for reports about a segment.
     pub fn copied(words: [u64; Seat::WORDS]) -> Seat {
         let [owner, state, lo, mid, hi, left, held, boundary, unread, deaths, found_dead] =
             words.map(AtomicU64::new);

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: each position's block has `size` bytes, which begin at the address of the position's
-//!   event, and belong to no other position of the same lap. So a position that is lent or claimed
-//!   is a block that is lent or claimed.
+//!   event, and belong to no other position of the same lap. So to lend or claim a position is to
+//!   lend or claim its block.
 
 use std::ptr::NonNull;
 use std::slice;

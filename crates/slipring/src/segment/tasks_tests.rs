@@ -1,4 +1,4 @@
-//! Tests of tasks that wait at rings whose words lie in memory that several rings share.
+//! Tests of waiting tasks. The words of their rings lie in memory that several rings share.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

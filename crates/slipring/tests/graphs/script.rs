@@ -32,7 +32,8 @@ pub fn short(slots: usize, capacity: usize) -> Vec<Publication> {
 }
 
 struct Stage {
-    /// Number of times that the stage saw each position, counted from the ring's first.
+    /// Number of times that the stage saw each position. Positions are counted from the ring's
+    /// first position.
     seen: Vec<u8>,
     latest: Option<usize>,
     events: u64,

@@ -62,7 +62,7 @@ pub enum Work {
     FanIn(StreamSpec),
     /// Round trips of one event through two rings.
     RoundTrip { rounds: usize },
-    /// Events to a reader that is asleep whenever one is sent.
+    /// Each event is sent to a reader that is asleep.
     Wake { rounds: usize },
     /// A reader whose only event comes after `time`.
     Idle { time: Duration },

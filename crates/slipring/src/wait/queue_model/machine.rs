@@ -184,7 +184,7 @@ impl State {
         &mut self.locks[at]
     }
 
-    /// Moves a thread's oldest store to memory. The thread's buffer has a store.
+    /// Moves the oldest store in a thread's buffer to memory. The buffer must not be empty.
     pub(super) fn drain(&mut self, thread: usize) {
         let Store { word, value, .. } = self.thread_mut(thread).buffer.remove(0);
         self.write(word, value);
