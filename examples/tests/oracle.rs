@@ -139,7 +139,8 @@ fn a_constant_after_noise_has_no_deviation_and_raises_no_alarm() {
     let mut window = Window::default();
     let mut time = 0;
     // The window gets three weeks of noise far from zero, then a constant without an exact binary
-    // fraction. A window that subtracts would keep an error of the noise.
+    // fraction. A window that subtracted the values that leave it would keep a rounding error from
+    // the noise.
     let mut dice = Dice(5);
     for _ in 0..500 {
         window.spread_before(time);

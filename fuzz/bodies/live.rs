@@ -118,8 +118,8 @@ impl Drop for Area {
 /// shard ids, blocks that lie apart from their stamps.
 struct Memory([Area; 11]);
 
-// SAFETY: the memory holds atomic words, and slots that one thread uses, or that all threads use by
-// atomic words.
+// SAFETY: the memory holds atomic words and slots. Either one thread alone uses a slot, or all
+// threads use it by atomic words.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}

@@ -103,8 +103,9 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The failures that a program's output reports, for a summary far below: the names of tests, the
-/// first words of their panics, the tests that hung, and the programs that failed.
+/// The failures that a program's output reports, for the summary at the end of all output: the
+/// names of tests, the first words of their panics, the tests that hung, and the programs that
+/// failed.
 #[derive(Debug, Default)]
 struct Blame {
     lines: Vec<String>,

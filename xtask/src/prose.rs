@@ -11,7 +11,7 @@ use crate::{source::Source, workspace};
 
 /// The page of the claims.
 const CLAIMS: &str = "ARCHITECTURE.md";
-/// The fewest words of a paragraph or a claim: less is a label.
+/// Least number of words in a paragraph or a claim. A shorter text counts as a label.
 const WORDS: usize = 6;
 /// The folder of the records.
 const RECORDS: &str = "records";

@@ -1,4 +1,5 @@
-//! Lines for the reader: a closed or full standard output loses them, and changes nothing else.
+//! Prints lines for the reader. If standard output is closed or full, the lines are lost, and
+//! nothing else changes.
 
 /// Prints a line as `println!` does, and ignores a closed or full standard output.
 macro_rules! say {

@@ -16,8 +16,8 @@ use crate::{
 /// The time without progress after which a call hangs. The limit is not on the total time, because
 /// that depends on what else the machine does.
 pub const LIMIT: Duration = Duration::from_secs(10 * 60);
-/// The time after which the watchdog of a slow test ends its process: `watchdog.rs` grants it under
-/// Miri and to a soak test.
+/// The time after which the watchdog of a slow test ends the test. In `watchdog.rs`, tests under
+/// Miri and soak tests get this time.
 pub const SLOW_TEST: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// The reason why a step did not pass.
@@ -103,8 +103,8 @@ fn stated() -> Duration {
     seconds.map_or(Duration::ZERO, Duration::from_secs)
 }
 
-/// Returns the limit on a call's time without progress. A watchdog ends a test after `test`, and
-/// must come first, because it knows the test's name.
+/// Returns how long a call may make no progress. The limit is longer than `test`, the time after
+/// which the watchdog ends a test: the watchdog must act first, because it knows the test's name.
 fn limit(test: Duration) -> Duration {
     if test < LIMIT { LIMIT } else { test + LIMIT }
 }

@@ -98,8 +98,8 @@ use slipring::Waitable;
 ///
 /// With a descriptor for each ring, the loop knows which ring to poll. One descriptor can also
 /// serve many handles, consumers and producers mixed: arm each of them with it; after a signal
-/// clear it once, poll each handle, and arm each again. A signal that comes while the descriptor is
-/// readable is not written again.
+/// clear it once, poll each handle, and arm each again. While the descriptor is readable, a further
+/// signal writes nothing.
 ///
 /// # Cost
 ///

@@ -20,9 +20,9 @@ use crate::{
 
 /// Bytes of one read.
 const CHUNK: usize = 64 * 1024;
-/// Length of a queue above which its reader waits, in bytes.
+/// Queue length, in bytes, above which the reader that fills the queue waits.
 const QUEUE: u64 = 4 << 20;
-/// Length of a queue above which its reader waits while the direction is held, in bytes.
+/// The same limit while the direction is held, in bytes.
 const HELD: u64 = 256 << 20;
 
 /// Starts the threads of a connection.

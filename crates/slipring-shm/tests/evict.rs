@@ -226,7 +226,7 @@ fn one_of_several_is_chosen_by_its_process() {
     assert!(seen.contains(&mine.redelivered().first_seq()), "{seen:?}");
 }
 
-/// Takes a place of each kind, and holds what it is given there.
+/// Takes a place of the kind that the parent names, and holds what it is given there.
 fn role_take() {
     let me = join(&Segment::open(value("NAME")).unwrap());
     let holds = || {

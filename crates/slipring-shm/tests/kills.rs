@@ -647,8 +647,8 @@ fn role_wake() {
     say("done");
 }
 
-/// A wake-up raises the epoch. So a waiter that is about to sleep does not sleep at all, instead of
-/// sleeping for a notice.
+/// A wake-up raises the epoch. So a waiter that is about to sleep does not sleep at all. Otherwise,
+/// it would sleep for a whole notice interval.
 #[test]
 fn a_sleeper_that_is_woken_before_it_sleeps_stays_awake() {
     let _watched = watched();

@@ -273,8 +273,8 @@ const CALLS: [Call; 7] = [
     Call { name: "take a dead producer's place", before: dead, victim: victim_recovers },
 ];
 
-/// The number of instructions of each call before which a victim is killed. Instructions that
-/// follow a change of the segment come in addition.
+/// The number of instructions, spread over each call, before which a victim is killed. A victim is
+/// also killed before each instruction that follows a change of the segment.
 const PLACES: usize = 60;
 
 impl Call {

@@ -515,8 +515,8 @@ fn a_handler_may_wait_for_consumers_of_other_threads() {
                 });
             }
             let beside = RefCell::new(beside);
-            // The last stage's handler waits as the stage beside the first stage, and as the other
-            // ring's reader.
+            // The handler of the last stage also waits with two other handles: the handle of the
+            // stage beside the first stage, and the reader of the other ring.
             let early = s.spawn(move || first.for_each(|_, _| ()).unwrap());
             let done = last
                 .for_each(|v, _| {

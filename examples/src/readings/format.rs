@@ -34,7 +34,7 @@ pub fn last_second() -> i64 {
 ///
 /// # Errors
 ///
-/// Fails if the text is no time, or if it has no zone and `zone` is absent.
+/// Fails if the text is not a time, or if it names no zone and `zone` is absent.
 pub fn parse_time(text: &[u8], zone: Option<&TimeZone>) -> Result<i64, TimeFault> {
     if text.last().is_some_and(|last| last.eq_ignore_ascii_case(&b'z')) {
         // The usual case, a time in UTC, has the fastest parser.

@@ -16,7 +16,7 @@ use super::stages::Stages;
 use super::summary::Summary;
 use super::{executor, sequential};
 
-/// Maximum number of rows in flight, as the default of a job.
+/// Default for the maximum number of rows in flight in a job.
 pub const CAPACITY: usize = 1 << 12;
 
 /// A way to run the stages.

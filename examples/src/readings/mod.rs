@@ -1,4 +1,4 @@
-//! Weather stations: a typical job for a ring, on real rows, beside two other ways to do it.
+//! Weather stations: a typical job for a ring, on real rows, compared with two other ways to do it.
 //!
 //! An event is a row of one station and hour. Rows enter in order of time. Workers parse rows into
 //! readings in parallel. A stage marks readings that are out of the ordinary. Then two stages write

@@ -126,7 +126,8 @@ impl Row {
                     }
                     Reading::Missing => {}
                     Reading::Bad => {
-                        // The excerpt belongs to the first bad dimension, as the description does.
+                        // The description of a fault names the first bad dimension, so the excerpt
+                        // shows the field of that dimension, too.
                         if self.bad.trailing_zeros() as usize > dimension {
                             self.keep(field);
                         }

@@ -39,8 +39,9 @@ impl Splitter {
     /// Makes a splitter of fields with this delimiter between them.
     pub fn new(delimiter: u8) -> Self {
         let mut reader = ReaderBuilder::new().delimiter(delimiter).build();
-        // A reader drops a byte order mark at the beginning of its first input. Every input here is
-        // a record, and any record may come first, so the first input is an empty line.
+        // The CSV reader drops a byte order mark at the beginning of its first input. Here, each
+        // input is one record, and a splitter may begin with any record of the file. So the reader
+        // first gets an empty line, and then drops nothing from a record.
         reader.read_record(b"\n", &mut [0], &mut [0]);
         Self { reader, text: vec![0; 256], ends: vec![0; 32], fields: 0 }
     }

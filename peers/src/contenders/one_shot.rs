@@ -1,10 +1,10 @@
 //! Contenders that hand over one value once. Each hand-over makes a new pair of ends, and drops it
 //! afterwards.
 //!
-//! The asking thread makes a pair, and sends its sending end and a number to a second thread. That
-//! thread sends the number back through this end. For all contenders, the request goes through the
-//! same ring of `rtrb`. So a round trip consists of a passage through that ring, the making of a
-//! pair, one hand-over, and the end of the pair.
+//! The asking thread makes a pair. It sends a request to a second thread: the pair's sending end,
+//! and a number. The second thread sends the number back through that end. For all contenders, the
+//! request goes through a ring of `rtrb`. So a round trip consists of making the pair, passing the
+//! request through that ring, one hand-over, and dropping the pair.
 //!
 //! Invariants
 //! - I1: the word of a [`Word`] is a box. The sending end stores once and does not use it

@@ -77,7 +77,7 @@ pub fn shared_stream(spec: StreamSpec) -> f64 {
     run_stream(spec, Sides { send, close: || (), receive })
 }
 
-/// Measures a stream in batches whose consumer takes batches instead of a callback per event.
+/// Measures a stream in batches. The consumer takes batches, and no callback is called per event.
 pub fn batches<L: GraphLayout>(spec: StreamSpec) -> f64 {
     let (mut tx, mut rx) = L::unicast::<u64>(spec.ring);
     let receive = move |events, check: &mut Check| {

@@ -281,9 +281,9 @@ pub fn on_threads<R: Send>(
     })
 }
 
-/// Runs a producer and two workers on two threads, each of which has a core of its own. The
-/// producer's thread publishes until the ring is full, then does the tasks of an eighth of the
-/// ring, and so on.
+/// Runs two threads, each pinned to its own core. One thread is only a worker. The other one is the
+/// producer and a worker: it publishes until the ring is full, does up to an eighth of the ring's
+/// tasks, and then publishes again.
 fn ours_with_producer(spec: Spec) -> (f64, Tally) {
     let Spec { ring, task, events, .. } = spec;
     let (mut tx, workers) = pool(spec, Wait::YIELDING);

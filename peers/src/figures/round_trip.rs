@@ -41,7 +41,8 @@ const POLLING: [(ContenderKind, &str, RoundTrip); 15] = {
     ]
 };
 
-/// Returns the wait strategies for threads that wait in `batch`. Each strategy spins first.
+/// Returns the wait strategies for threads that wait in the call `batch`. Each strategy spins
+/// first.
 fn waits() -> [(&'static str, Wait); 4] {
     [
         ("slipring, busy spin", Wait::BusySpin),

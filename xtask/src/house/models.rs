@@ -1,9 +1,9 @@
 //! The rule that product code names no test module, no model and no model checker.
 //!
-//! A line under `cfg(test)` or `cfg(slipring_loom)` in a product file is product code here: it
-//! points from the product up to the tests. Only modules that are tests as a whole may do so, and
-//! the files that choose between the processor's atomics and the model checker's may name the
-//! checker.
+//! Here, a line of a product file counts as product code even if it is under `cfg(test)` or
+//! `cfg(slipring_loom)`, because it makes the product depend on the tests. Only a module that is a
+//! test as a whole may name tests. The model checker may also be named by the files that choose
+//! between the processor's atomics and the checker's.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;

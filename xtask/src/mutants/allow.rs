@@ -50,7 +50,7 @@ fn entry(line: usize, text: &str) -> Option<Allowed> {
     Some(Allowed { line, reason, key: key.to_owned(), file, place, mutation: squeezed(&mutation) })
 }
 
-/// Returns the mutation without spaces, with the arrow in its plain form.
+/// Returns the mutation without spaces, and with each arrow written as `->`.
 fn squeezed(mutation: &str) -> String {
     mutation.replace('→', "->").split_whitespace().collect()
 }

@@ -30,8 +30,8 @@ const WEAKER: [(&str, &[&str]); 3] =
 /// The judges of a compiler fence. No model sees it, since it orders machine code.
 const UNMODELLED: &[Asked] = &[Asked::Assembly, Asked::Queue];
 
-/// The judges of an exchange with a statement that has a compiler fence. The same statement may
-/// have a fence, too, which the models see.
+/// The judges of an exchange of two statements if one of them has a compiler fence. The models are
+/// among the judges, because that statement may also have a fence that they see.
 const PARTLY_MODELLED: &[Asked] = &[Asked::Assembly, Asked::Models, Asked::Queue];
 
 /// The mutation that moves a statement behind the next one that touches shared state.

@@ -144,7 +144,7 @@ pub fn statement_attributes(statement: &Stmt) -> &[Attribute] {
     }
 }
 
-/// Returns the attributes of the kinds of expressions that stand as statements.
+/// Returns the attributes of an expression that can stand as a statement.
 fn expression_attributes(expression: &Expr) -> &[Attribute] {
     match expression {
         Expr::Assign(inner) => &inner.attrs,

@@ -18,7 +18,7 @@ const FILES: usize = 8;
 /// The largest number of lines that a commit without a body may add and remove. Among the hundred
 /// commits before [`BASE`], two commits without a body change more lines.
 const LINES: usize = 200;
-/// The place of a breach, beside the folders of crates.
+/// The place that a report of this rule names. Other rules name the folder of a crate.
 const PLACE: &str = "commits";
 /// The beginning of a commit in the output of git.
 const MARK: char = '\u{1}';

@@ -1,8 +1,9 @@
 //! The rule that unsafe code rests on stated invariants.
 //!
-//! A module with unsafe code states its invariants, `I1`, `I2`, ..., in its documentation, and each
-//! invariant that a `SAFETY` comment cites is stated there, in a module that the comment names, or
-//! in the module around it. That every `unsafe` has such a comment is a lint of clippy.
+//! The documentation of a module with unsafe code states the invariants of the module: `I1`, `I2`,
+//! and so on. A `SAFETY` comment may cite an invariant of its own module, of a module that the
+//! comment names, or of the module around its own. A lint of clippy checks that every `unsafe` has
+//! such a comment.
 
 use std::collections::BTreeSet;
 

@@ -50,7 +50,7 @@ pub fn refused(error: &clap::Error) -> Error {
             let command: Vec<&str> = usage.split_whitespace().take_while(is_name).collect();
             help = format!("{} --help", command.join(" "));
         }
-        // After the usage, clap only says that there is help.
+        // The lines from the usage on are left out: they only say that there is help.
         if line.starts_with("Usage: ") || line.starts_with("For more information") {
             break;
         }

@@ -24,7 +24,8 @@ pub enum PlotKind {
     Means { x: &'static str, metric: &'static str, logarithmic: bool },
     /// A dot for each contender: one metric against another.
     Scatter { x: &'static str, y: &'static str },
-    /// A field for each pair of values of two parameters, coloured by a metric.
+    /// A table of coloured fields: two parameters give the row and the column, and a metric gives
+    /// the colour.
     HeatMap { row: &'static str, column: &'static str, metric: &'static str },
     /// A curve for each contender: a metric over the percentiles.
     Percentiles { metric: &'static str },

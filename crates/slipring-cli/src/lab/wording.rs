@@ -56,8 +56,8 @@ impl Pair<'_> {
         })
     }
 
-    /// Describes the difference. `differ` makes the phrase from the contender with larger values,
-    /// the other one, and the ratio.
+    /// Describes the difference. If the values differ, `differ` makes the phrase. Its arguments are
+    /// the contender with the larger values, the other contender, and the ratio.
     fn phrase(&self, noise: &Noise, differ: impl Fn(&str, &str, &str) -> String) -> String {
         let ((one, values), (other, others)) = (self.one, self.other);
         match compare(values, others, noise.floor()) {

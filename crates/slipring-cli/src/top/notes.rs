@@ -192,7 +192,7 @@ impl About<'_> {
         });
         let owned = |place: &PartySeat<'_>| place.seat.participant == Some(occupant.number);
         let places: Vec<PartySeat<'_>> = seats.filter(owned).collect();
-        // A process that has no place holds no party up.
+        // A process that has no place holds up no party.
         let first = places.first()?;
         match occupant.liveness {
             Liveness::Alive if occupant.stopped => Some(self.stopped(occupant, &places)),

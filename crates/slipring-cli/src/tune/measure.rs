@@ -23,7 +23,7 @@ use super::work::Work;
 /// Time between the start of the threads and the first event, so that all threads wait when it
 /// comes.
 const LEAD: Duration = Duration::from_millis(1);
-/// How long before an event is due the generator stops sleeping and spins.
+/// Time for which the generator spins before an event is due. It sleeps until then.
 const SPIN: Duration = Duration::from_micros(100);
 /// Time that a run may take beyond its schedule.
 const GRACE: Duration = Duration::from_secs(20);

@@ -238,9 +238,9 @@ impl Connection {
         self.client.connection_state() != State::Connected
     }
 
-    /// Returns whether it is time to [`leave`](Self::leave) the server, which has been of no use
-    /// since `since`. Once the call has returned `true`, it returns `false` until [`LEAVE`] has
-    /// passed again.
+    /// Returns whether it is time to [`leave`](Self::leave) the server. The caller says that the
+    /// server has been of no use since `since`. After a call has returned `true`, further calls
+    /// return `false` until [`LEAVE`] has passed again.
     pub fn is_to_leave(&mut self, since: Instant) -> bool {
         let is_long = since.max(self.left).elapsed() >= LEAVE;
         if is_long {

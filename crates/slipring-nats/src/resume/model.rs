@@ -62,15 +62,15 @@
 //! - The events of the log are contiguous, and each position occurs once.
 //! - Behind a begin message there are only messages of its sink, up to the next begin message.
 //! - Each position that was acknowledged to a sink is in the log, with the epoch of its ring.
-//! - A sink ends only because a sink that did take over has fenced it, or because its place in the
-//!   ring is taken. The sink of the last begin message is never fenced, and neither is the sink
-//!   that holds the place in the ring.
+//! - A sink ends only if another sink has taken over and fenced it, or if its place in the ring is
+//!   taken. The sink of the last begin message is never fenced, and neither is the sink that holds
+//!   the place in the ring.
 //! - Sinks with windows of one frame begin with one message, which needs no atomic batch.
-//! - A sink that has asked continues with a condition that holds.
+//! - After a sink has asked the server, the condition with which it continues holds.
 //! - A sink that waits for nothing has all of its events in the log.
-//! - Under one number of the journal, a position never has two events, even if the first was
-//!   removed, because a source may have read it. (The sinks' rings have different events at the
-//!   same position.)
+//! - Under one number of the journal, a position never has two events. This holds even if the first
+//!   event was removed, because a source may have read it. (The sinks' rings have different events
+//!   at the same position.)
 //! - A sink ends because of a loss only if messages were removed.
 //!
 //! Each run ends. A refusal means that the log has grown since the sink asked, and the log's length

@@ -427,8 +427,8 @@ impl<S: Stage> SinkRun<S> {
                 self.count_lag();
                 Ok(())
             }
-            // A later append is refused although the oldest is neither acknowledged nor refused. So
-            // the doubt is about the oldest.
+            // The server refused a later append, but has neither acknowledged nor refused the
+            // oldest one. So the sink is in doubt about the oldest append.
             AppendAnswer::WrongLastSequence
                 if self.window.oldest().is_some_and(|unit| unit.number != number) =>
             {
@@ -511,7 +511,8 @@ struct Encoder<'a, E> {
 }
 
 impl<E> Encoder<'_, E> {
-    /// Encodes the event at `seq`, and seals the unit that has no room for it.
+    /// Encodes the event at `seq`. If the unit that is being filled has no room for the event,
+    /// first seals that unit.
     fn encode(&mut self, event: &E, seq: u64) -> Result<(), EncodeError> {
         let Encoder { encoding, filling, ready, scratch, limit } = self;
         scratch.clear();

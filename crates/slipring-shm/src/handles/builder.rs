@@ -309,10 +309,10 @@ impl<C: Contents> Builder<C> {
     /// producer lives, the stream continues behind the claims of the dead one.
     ///
     /// With [`OnDeath::Close`], the death of the last producer ends the stream as if that producer
-    /// had left. A waiting stage finds the death within a notice and closes the ring. All stages
-    /// then handle the published events and end. A later producer is refused ([`Problem::Over`]).
-    /// If another process takes a free producer's place before the death is found, the ring stays
-    /// open.
+    /// had left. A waiting stage finds the death within one notice interval, and closes the ring.
+    /// All stages then handle the published events and end. A later producer is refused
+    /// ([`Problem::Over`]). If another process takes a free producer's place before the death is
+    /// found, the ring stays open.
     ///
     /// Example: [`OnDeath`].
     pub fn producer_on_death(mut self, on_death: OnDeath) -> Builder<C> {

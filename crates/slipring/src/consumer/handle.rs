@@ -266,9 +266,10 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         Ok(if max == 0 { 0 } else { self.position.gather(max as u64, max as u64) })
     }
 
-    /// Whether calls of the user's own loop pause if events come densely. Without a pause, the next
-    /// load of a cursor would take the cursor's cache line away from the producer at each
-    /// publication. In a ring with stamps, such pauses gain nothing.
+    /// Whether calls from a loop that the user writes pause when events come densely. In a ring
+    /// with a cursor, a loop without pauses would load the cursor, and so take the cursor's cache
+    /// line from the producer, at each publication. In a ring with stamps, such pauses gain
+    /// nothing.
     pub(super) const PAUSES: bool =
         View::<E, L>::CURSOR && <C::Position<E, L> as Availability<E, L>>::MAY_PAUSE;
 

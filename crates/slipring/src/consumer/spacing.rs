@@ -69,7 +69,7 @@ pub(crate) struct Spacing {
     /// Length of the pause after a dense pass, in spin hints. The length grows slowly, and halves
     /// when `max_held` events came during a pause.
     dense_pause: u32,
-    /// Whether the loop has paused after its last pass, which was dense.
+    /// Whether the last pass was dense, and the loop has paused after it.
     paused_densely: bool,
 }
 

@@ -176,7 +176,7 @@ pub enum BatchError {
     /// The next event is published, but a stage before this stage has not released it. Only
     /// [`RawConsumer`](crate::RawConsumer) distinguishes `Gated` from `Unavailable`.
     Gated {
-        /// Of the stages before this stage, the one that is furthest behind.
+        /// The stage that is furthest behind among those before this stage.
         stage: Name,
         /// Number of events that `stage` could handle, and that it has not released yet.
         lag: u64,

@@ -32,7 +32,7 @@ pub(crate) fn is_end(control: &Control, at: u64) -> bool {
     twin!("closing-unhelped": true => last.is_closed()) && last.seq(at) == at
 }
 
-/// Stores that a producer leaves. The caller is the producer itself, or the process that recovers
+/// Records that a producer leaves. The caller is the producer itself, or the process that recovers
 /// it. Closes the ring if no other producer stays (I2). A dead producer does not count as staying,
 /// even if no process has recovered it yet.
 pub(crate) fn leave(control: &Control, world: &impl World, seat: &Seat) {

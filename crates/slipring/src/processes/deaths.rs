@@ -172,9 +172,9 @@ const MOST_SKIPPED: u8 = 15;
 /// - After any other reading, the handle skips none. So a call that follows a pause reads the
 ///   clock.
 ///
-/// If the rounds of a loop are equally long, the calls that the handle skips in a row take less
-/// than a tick together. When a loop begins to pause between its rounds, the skips that are left at
-/// that moment may take longer, but only once.
+/// In a loop whose rounds are equally long, the skipped calls between two readings take less than a
+/// tick together. When the loop begins to pause between its rounds, the skips that are left at that
+/// moment may take longer than a tick, but only once.
 ///
 /// The clock is the coarse one ([`system::coarse_nanos`]), whose ticks last 1 to 10 ms. So a check
 /// may be late by two ticks: one in which the clock stands still, and one for the skipped calls,

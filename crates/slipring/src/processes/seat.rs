@@ -204,7 +204,7 @@ impl Seat {
         self.mid.store(seq, Relaxed);
     }
 
-    /// Stores that the claim begins at `seq`, after its front was published.
+    /// Records that the claim now begins at `seq`, because its front was published.
     pub(crate) fn shorten(&self, seq: u64) {
         edge::intended::intend(&self.lo, seq);
     }

@@ -115,7 +115,7 @@ pub(crate) fn position<E, L: Layout>(
     let line = control.plan.stages[stage].line + shard;
     let (released, held) = (control.positions.released(line), seat.held());
     let boundary = seat.boundary();
-    // A handle is lent at most a lap of events that it has not released.
+    // A handle has at most a lap of lent events that it has not released.
     let lent = ahead(held, released);
     let damaged = lent > core.capacity() as i64;
     let role = SeatRole {

@@ -35,7 +35,8 @@ struct Bounds {
     until: Option<Instant>,
     /// Longest duration of the wait, if the strategy limits it.
     timeout: Option<Duration>,
-    /// Longest time between two checks whether the wait would never end. `None` means no checks.
+    /// Longest time between two checks, each of which finds out whether the wait would never end.
+    /// `None` means no checks.
     notice: Option<Duration>,
 }
 

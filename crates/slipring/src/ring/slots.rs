@@ -190,7 +190,7 @@ pub unsafe trait Storage<E>: Copy {
         let mut first = None;
         if std::mem::needs_drop::<E>() {
             for index in 0..count {
-                // SAFETY: by the caller's promise, this event exists, is dropped once, and no
+                // SAFETY: the caller promises that this event exists, is dropped once, and that no
                 // reference to it is left.
                 let drop_one = || unsafe { self.event(index).drop_in_place() };
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_one)) {

@@ -93,8 +93,8 @@ pub trait Placement {
 pub trait Places: Send + Sync {
     /// Returns the number of different cores that the threads have together. If this number is less
     /// than the number of threads, adaptive waits do not spin, and the library warns of strategies
-    /// that spin. Otherwise both depend on the number of the process's cores. The build calls
-    /// `cores` once.
+    /// that spin. Otherwise, the number of cores that the process may use decides both. The build
+    /// calls `cores` once.
     ///
     /// Example: [`Placement`].
     fn cores(&self) -> usize;

@@ -86,7 +86,7 @@ impl Threads {
             let is_tap = matches!(spec.delivery, Delivery::Tap(_));
             spec.thread == ThreadChoice::Own && !spec.policy.user_loop && !is_tap
         };
-        // A pool of too many workers is an error of the build.
+        // If a pool has too many workers, the build reports the error.
         let runners = specs.iter_mut().filter(shares).map(|spec| spec.delivery.len());
         let runners = runners.fold(0, usize::saturating_add);
         let count = count.min(runners);

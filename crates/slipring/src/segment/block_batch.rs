@@ -117,8 +117,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
         let [first, second] =
             self.view.stretches(self.first_seq().wrapping_add(offset as u64), count);
         let joined = end <= self.len() && second.count == 0 && first.stride == self.view.size;
-        // SAFETY: as in `get`; the blocks of one stretch at the distance of their size touch each
-        // other.
+        // SAFETY: as in `get`; the distance between two blocks of the stretch equals their size, so
+        // the blocks are adjacent in memory.
         joined.then(|| unsafe {
             slice::from_raw_parts(first.address.as_ptr(), count * self.view.size)
         })

@@ -189,8 +189,8 @@ fn refused_for_room<H>(
             let what = format!("{handle}::{call} of {producers}, {expected:?}");
             let mut poll = poller(make(&segment));
             let mut fill = |victim: Box<dyn std::any::Any + Send>| {
-                // A tight loop of refused calls makes the handle skip as many readings of the clock
-                // as it ever does.
+                // After so many refused calls in a tight loop, the handle skips the greatest number
+                // of readings of the clock.
                 let mut refused = 0;
                 while refused < 40 {
                     match poll() {

@@ -61,10 +61,11 @@ const LEAST_NAP: f64 = 5_000.0;
 /// end until the event is due.
 const NAP_MARGIN: f64 = 2_000.0;
 /// Shortest nap of a producer while its ring is full, in nanoseconds. During the nap, the stages
-/// release half of the ring's events. Timers are late by some ten microseconds. Until the producer
-/// runs, the stages have only the other half to handle, which lasts about as long as the nap. If
-/// other processes keep the other cores busy, the producer wakes up on the stage's core, which took
-/// 30 µs per nap (records/2026-11-24-default-wait).
+/// release half of the ring's events. Then they handle the other half, which takes about as long as
+/// the nap. The producer must run before that is done, so the nap must be long compared with two
+/// delays: timers are late by some ten microseconds, and if other processes keep the other cores
+/// busy, the producer wakes up on the stage's core, which took 30 µs per nap
+/// (records/2026-11-24-default-wait).
 const LEAST_HALF_RING: f64 = 60_000.0;
 /// Longest nap of a producer while its ring is full, in nanoseconds. No close and no failure ends
 /// such a nap early.

@@ -387,8 +387,8 @@ fn a_producer_naps_while_half_of_a_full_ring_is_released() {
     }
 }
 
-/// If timers are late by as long as the ring's events last, a nap leaves the stage without events.
-/// Shows that the producer hardly ever tries such a nap.
+/// If a timer is late by the time that the stage needs for all events of the ring, the stage runs
+/// out of events during a nap. Shows that the producer hardly ever tries such a nap.
 #[test]
 fn a_producer_does_not_nap_behind_a_ring_that_is_soon_empty() {
     for (capacity, work, timer_lateness) in [

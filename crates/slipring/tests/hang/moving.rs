@@ -239,8 +239,8 @@ fn an_idle_handler_hears_of_an_event_that_it_holds_itself() {
     }
 }
 
-/// A worker of a pool ends once the whole pool has, so it waits for a colleague whose handler runs
-/// on its own thread.
+/// A worker of a pool ends only when the whole pool has ended, so it also waits for its colleague.
+/// Here it waits inside the colleague's handler, on the same thread, so the wait would never end.
 #[test]
 fn a_worker_that_waits_for_the_end_inside_a_colleagues_handler_gets_an_error() {
     let _watched = crate::common::watched();

@@ -1,4 +1,4 @@
-//! Strategies of the user's own that panic, or whose answers contradict each other.
+//! Strategies that the user writes, and that panic or give contradictory answers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

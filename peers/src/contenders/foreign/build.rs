@@ -85,8 +85,8 @@ pub fn run(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// Returns the first line that contains `mark`, otherwise the first line that is not empty, without
-/// colours.
+/// Returns the first line that contains `mark`. If there is none, returns the first line that is
+/// not empty. Colour codes are removed.
 pub fn telling_line(errors: &str, mark: &str) -> String {
     let plain = |line: &str| {
         let mut text = String::new();

@@ -11,7 +11,7 @@ use crate::work::{Check, amount, steps, steps_for};
 /// The handler's work on an event, in nanoseconds.
 pub const WORK: [u32; 5] = [0, 10, 50, 170, 700];
 
-/// A stream from a producer that does not work.
+/// A stream whose producer only publishes, without other work between two events.
 #[derive(Clone, Copy)]
 pub(super) struct Full {
     pub(super) ring: usize,

@@ -1,5 +1,5 @@
-//! The timing, the checks and the amounts of a run. They are the same for every shape and every
-//! contender.
+//! The timing and the checks of a run, and how much work it does. They are the same for every shape
+//! and every contender.
 //!
 //! Starting a thread takes as long as handing over thousands of events. So each producer first
 //! sends one event, and the clock starts when every stage has seen these first events. It stops

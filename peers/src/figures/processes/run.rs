@@ -95,8 +95,8 @@ impl Roles {
         waited.map_err(|error| error.to_string())
     }
 
-    /// Waits until all roles have ended, regularly except for those in `killed`. Returns the values
-    /// of the regular ones.
+    /// Waits until all roles have ended. The roles in `killed` were killed, and all others must end
+    /// regularly. Returns the values of these others.
     pub fn finish(mut self, killed: &[Role]) -> Result<Values, String> {
         let limit = Instant::now() + RUN_LIMIT;
         let mut values = Values::new();

@@ -1,6 +1,6 @@
 //! Compares stages that share threads with a thread for each stage, and with one thread for all.
 //!
-//! - [`shapes`]: pipelines and fan-outs, whose producer does not work.
+//! - [`shapes`]: pipelines and fan-outs, whose producer only publishes.
 //! - [`open`]: a pipeline whose events arrive at random times.
 //!
 //! All threads of a run are bound to two cores, and none is pinned to one of them. So

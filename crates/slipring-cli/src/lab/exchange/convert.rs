@@ -27,8 +27,7 @@ const COLUMNS: [Column; 9] = [
     (BLOCKS, |of| of.blocks as f64),
 ];
 
-/// Converts all results. The number of rounds is that of the complete rounds, which every series
-/// has.
+/// Converts all results. Only the complete rounds are counted, because every series has these.
 pub fn results(measured: &Measured) -> Results {
     let counts = measured.series.iter().map(|series| series.executions.len() as u32);
     let cold = BinaryBytes(measured.cold_bytes as u64);

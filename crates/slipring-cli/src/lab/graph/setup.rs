@@ -1,4 +1,5 @@
-//! The setups of shots (shape, contender and amount of work), and a graph's account of its work.
+//! A setup of a shot (its shape, contender and amount of work), and the account that a graph gives
+//! of its work.
 
 use std::fmt;
 use std::time::Instant;

@@ -75,7 +75,7 @@ pub fn work(args: &Args) -> Result<()> {
         };
         let workers: io::Result<Vec<_>> = cores.into_iter().map(spawn).collect();
         drop(ready);
-        // A worker that panics drops its sender, so this count always ends.
+        // The count ends when all senders are dropped. A worker that panics drops its sender, too.
         let arrived = arrived.iter().count();
         let begin = Instant::now();
         drop(closed);

@@ -7,7 +7,7 @@ use crate::lab::record::{self, Curves, Results};
 
 /// Parameter: name of the arrival pattern.
 pub const ARRIVAL: &str = "arrival";
-/// Parameter of the runs beside which a second process works.
+/// Parameter, which only the runs have during which a second process works.
 pub const BESIDE: &str = "beside";
 const SECOND_PROCESS: &str = "a second process";
 

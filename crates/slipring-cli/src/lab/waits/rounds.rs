@@ -106,7 +106,8 @@ impl Rounds<'_> {
                 }
                 self.bar.inc(expected_ms(arrival, size));
             }
-            // The loss needs the bystander's best run alone, which may come last in the round.
+            // The loss compares with the best run in which the bystander worked alone. That run may
+            // be the last one of the round.
             for (which, work) in work_beside {
                 if let Some(run) = runs[which].last_mut() {
                     run.figures.bystander_loss = Some(1.0 - work / best);

@@ -531,8 +531,9 @@ impl World {
     /// Removes parts of the state that can no longer make a difference, and adds the state to
     /// `next`.
     ///
-    /// Unless the twin has no conditions, a held message whose expected sequence has passed will be
-    /// refused whenever it arrives, so it is removed. Of equal held messages, only one is kept.
+    /// A held message whose expected sequence has passed will be refused whenever it arrives, so it
+    /// is removed (but not in the twin without conditions). Of equal held messages, only one is
+    /// kept.
     fn settle(mut self, model: &Model, step: Step, next: &mut Next) {
         if model.twin != Twin::DuplicateWindow {
             let last = [false, true].map(|begins| self.last_sequence(model, begins));

@@ -215,7 +215,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         // of a tombstone has a stamp.
         let begin = self.next;
         while self.reads_stamps || self.next != self.limit {
-            // No lap has more tombstones than slots, unless another process stamps more meanwhile.
+            // A lap has at most as many tombstones as slots. A longer walk means that another
+            // process keeps stamping more.
             if L::World::SHARED && self.next.wrapping_sub(begin) > self.state.core.capacity() {
                 break;
             }

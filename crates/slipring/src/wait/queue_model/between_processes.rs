@@ -3,7 +3,7 @@
 //! As long as no thread dies, no wake-up depends on a limit, so the sleeps of these models have no
 //! limit unless a model gives them one. If threads die, a limit can end a sleep, but only while no
 //! other thread can take a step, and only as often as the model allows. So the models also count
-//! how many sleeps until the limit a death costs.
+//! the sleeps that last until their limit because of a death.
 
 use super::explore::{Model, Program};
 use super::machine::wait_for_others;
