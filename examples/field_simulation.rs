@@ -1,5 +1,5 @@
-//! A simulation that hands each time step to an analysis in another process, without a copy. With
-//! `field_analysis` it is a pair: either can be killed and started again at any time.
+//! A simulation that hands each time step to an analysis in another process, without a copy. Its
+//! partner is `field_analysis`. Each of the two can be killed and started again at any time.
 //!
 //! ```text
 //!   field_simulation ── segment `field` ──┬── newest      the simulation's own: what the next step

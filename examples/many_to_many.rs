@@ -32,7 +32,8 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
     /// Number of requests of each producer
-    // With this maximum all starts are at most 640 million, and their sequences fit 64 bits.
+    // With this maximum, no start exceeds 640 million, so the numbers of all sequences fit into 64
+    // bits.
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     each: u64,
     /// Send 2000 requests only, to check that it works

@@ -25,8 +25,8 @@ const MARK: &str = "$1579129387,";
 /// The instructions that wait until earlier stores have left the core.
 const WAITING: [&str; 4] = ["mfence", "lock", "xchg", "syscall"];
 
-/// Checks that the event, the progress and the check of the queue stand in this order, without an
-/// instruction that waits between them.
+/// Checks that the machine code stores the event, stores the progress, and checks the queue, in
+/// this order. Between these steps, no instruction may wait.
 pub fn check(step: &mut Step) -> Result<(), Trouble> {
     let folder = step.scratch("asm");
     forget(&folder)?;

@@ -80,8 +80,8 @@ fn list(program: &Path, filters: &[OsString]) -> Result<Vec<String>, String> {
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Runs a test and prints its result, and the output of a failed test. A slow test is named while
-/// it runs, because the limit on hangs judges a check by what it prints.
+/// Runs a test and prints its result, and the output of a failed test. Prints the name of a slow
+/// test while the test runs, because a check that prints nothing for long counts as hanging.
 fn one(program: &Path, name: &str) -> Tally {
     let began = Instant::now();
     let (mut tally, mut text) = (Tally::default(), String::new());

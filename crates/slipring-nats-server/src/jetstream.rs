@@ -44,7 +44,7 @@ impl Client {
         self.api(&format!("STREAM.INFO.{name}"), Value::Null)
     }
 
-    /// Removes messages from a stream, and returns how many.
+    /// Removes messages from a stream. Returns the number of removed messages.
     ///
     /// # Errors
     ///

@@ -333,8 +333,9 @@ impl Server {
     }
 }
 
-/// Starts a shell that kills the server process `pid` once the test process has ended, whatever the
-/// reason: the shell's standard input then ends. If there is no shell, there is no guard.
+/// Starts a shell that kills the server process `pid` when the test process ends for any reason:
+/// the end of the test process ends the shell's standard input. If the system has no shell, there
+/// is no guard.
 fn guard(pid: u32) -> Option<Child> {
     let script = "read -r line; kill -9 \"$0\"";
     Command::new("sh")

@@ -89,7 +89,7 @@ impl LiveCounters {
     pub fn latency(&self, time: Duration) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let histogram = inner.latencies.get_or_insert_with(|| {
-            // The histogram counts from one microsecond to one hour, with three digits.
+            // The histogram covers one microsecond to one hour, with three significant digits.
             Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are in order")
         });
         histogram.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1));

@@ -15,7 +15,7 @@ use slipring_nats::{
 };
 use slipring_nats_server::{Client, Direction, Options, Proxy, Server};
 
-/// The lowered size limit of a server, in bytes. Before that, the limit was a megabyte.
+/// The lowered size limit of a server, in bytes. Before it is lowered, the limit is a megabyte.
 const SMALL: u64 = 4096;
 
 /// Numbers as events of varying size.

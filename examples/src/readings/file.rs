@@ -53,8 +53,8 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
     Ok(unpacked)
 }
 
-/// Returns a clause that names the kind of a file that holds no CSV, and gives advice: `this is a
-/// PDF file; ...`, for example. Returns `None` for a file that looks like text.
+/// If a file does not look like text, returns a clause that names its kind and gives advice, for
+/// example `this is a PDF file; ...`. Otherwise returns `None`.
 ///
 /// The first bytes of a table can look like another format (a picture begins with `BM`), so call
 /// this only for a file whose header has none of the needed columns.

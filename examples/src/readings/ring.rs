@@ -27,8 +27,8 @@ pub struct Settings {
     pub wait: Wait,
 }
 
-/// Passes all rows through a ring. With `shared`, it runs on as many threads as there are cores,
-/// instead of a thread for each stage and worker. Returns the ring's report.
+/// Passes all rows through a ring. If `shared` is true, the ring runs on as many threads as there
+/// are cores. Otherwise, each stage and worker has its own thread. Returns the ring's report.
 pub fn run(
     feed: Feed<'_>,
     schema: &Schema,

@@ -21,7 +21,7 @@ const DELIMITERS: [u8; 3] = [b',', b';', b'\t'];
 pub struct Options {
     /// Byte between fields; without it, the header decides.
     pub delimiter: Option<u8>,
-    /// Texts of a missing value, besides [`MISSING`] and an empty field.
+    /// Texts that stand for a missing value, in addition to [`MISSING`] and the empty field.
     pub missing: Vec<String>,
     /// Zone of times that have none of their own.
     pub zone: Option<TimeZone>,

@@ -314,10 +314,10 @@ pub fn round_trip(rounds: Rounds) -> Vec<u64> {
     )
 }
 
-/// Measures round trips through two words on two cache lines, without data and without a ring. With
-/// `HINTED` a spin hint follows each poll, as in every ring. A poll takes the line from the thread
-/// that is about to write it, so the hint makes polls rarer; in return a poll may come late by the
-/// hint's length.
+/// Measures round trips through two words on two cache lines, without data and without a ring. If
+/// `HINTED` is true, a spin hint follows each poll, as in every ring. A poll takes the line from
+/// the thread that is about to write it, and the hint makes polls rarer. In return, a poll may come
+/// late by the length of the hint.
 pub fn raw_round_trip<const HINTED: bool>(rounds: Rounds) -> Vec<u64> {
     raw_round_trip_over::<HINTED>(1, rounds)
 }

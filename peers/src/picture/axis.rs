@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
-/// Greatest ratio of the greatest to the least number for which an axis is linear. Beyond it, the
-/// axis is logarithmic.
+/// An axis is linear if its largest number is at most this many times its smallest number.
+/// Otherwise the axis is logarithmic.
 const LINEAR_AT_MOST: f64 = 10.0;
 
 /// An axis of numbers. `plotters` has linear and logarithmic axes as different types.

@@ -12,8 +12,8 @@ use crate::errors::Error;
 /// Time for which the servers' answers are collected.
 const COLLECT: Duration = Duration::from_millis(500);
 
-/// Asks all servers as a user of their system account. Returns whether every server with JetStream
-/// that answers always syncs.
+/// Asks all servers, as a user of their system account. Returns whether the servers always sync.
+/// Only servers count that have JetStream and answer.
 pub async fn syncs_always(system: &Server) -> Result<bool, Error> {
     let connection = Connection::open(system).await?;
     let client = &connection.client;

@@ -191,8 +191,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Lends at least one event and at most `max`. If no event is available, the call waits as the
-    /// graph's wait strategy says. With `max` 0, returns an empty batch at once, as a read into an
-    /// empty buffer does.
+    /// graph's wait strategy says. If `max` is 0, the call returns an empty batch at once, as a
+    /// read into an empty buffer does.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;

@@ -77,8 +77,8 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
                 Offer::Tombstone(len) => (len, 0, false),
             };
             let end = self.last_seen.wrapping_add(len);
-            // After a lost race for a chunk, this worker's old bound has held up the later stages
-            // until now.
+            // If this worker has lost a race for a chunk, its old bound has held up the later
+            // stages until now.
             let held_up = self.bound != IDLE;
             self.bound = self.last_seen << 1;
             let own = core.control.positions.line(self.own_line);

@@ -33,8 +33,8 @@ struct Sent {
     unsure: u64,
 }
 
-/// Claims `len` positions, with at most `tries` attempts, and publishes them from the front, in
-/// parts whose lengths `fronts` lists. Gives up the rest of the claim.
+/// Claims `len` positions, with at most `tries` attempts. Publishes the front of the claim in
+/// parts, whose lengths `fronts` lists, and gives up the rest.
 fn publish(tx: &mut Raw, by: u64, sent: &mut Sent, (len, fronts): (usize, &[u64]), tries: usize) {
     let Some(mut seq) = (0..tries).find_map(|_| tx.next_n(len).ok()) else { return };
     for &front in fronts {

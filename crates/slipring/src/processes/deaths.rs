@@ -184,7 +184,7 @@ const MOST_SKIPPED: u8 = 15;
 pub struct DeathChecks {
     /// Number of refused calls before the next reading of the clock.
     skips: u8,
-    /// Number of refused calls that the last reading decided to skip.
+    /// Number of refused calls that the handle decided to skip at its last reading of the clock.
     skipped: u8,
     /// Whether the last check found a death that its call could not return as an error.
     is_untold: bool,

@@ -71,7 +71,7 @@ pub(crate) struct ControlOptions {
 }
 
 impl Control {
-    /// Makes the control of a ring. Returns `None` if there is no memory for the seats of so many
+    /// Makes the control of a ring. Returns `None` if there is no memory for the seats of its
     /// workers, readers and stages.
     pub(crate) fn new(plan: Plan, board: Board, options: ControlOptions) -> Option<Control> {
         let ControlOptions { start, deadline, timed, samples } = options;

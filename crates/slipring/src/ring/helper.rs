@@ -99,8 +99,8 @@ fn find<T>(
     None
 }
 
-/// Calls `look` with the ring that `is_ring` accepts, if the current thread runs stages of that
-/// ring while it waits.
+/// If the current thread runs stages of a ring while it waits, and `is_ring` accepts that ring,
+/// calls `look` with it.
 pub(crate) fn at<T>(
     is_ring: impl Fn(&Control) -> bool,
     look: impl FnOnce(&Control) -> T,

@@ -186,8 +186,8 @@ pub(crate) fn held(control: &Control, stage: usize, seq: u64) -> usize {
     inside_ring(control, |lines| lines.filter(is_held).count())
 }
 
-/// Returns whether the handle that stores its progress on `line` has not released all events before
-/// `seq`.
+/// Returns whether the handle that stores its progress on `line` still has to release an event
+/// before `seq`.
 fn is_behind(control: &Control, stage: usize, line: usize, seq: u64) -> bool {
     let word = control.positions.line(line).load(Relaxed); // this thread's store, or an adopted bound
     if control.plan.stages[stage].delivery.has_bounds() {

@@ -201,8 +201,8 @@ impl StageList {
         self.problem.get_or_insert(problem);
     }
 
-    /// Records, as a mistake, a declaration that has no meaning in its place or contradicts another
-    /// declaration.
+    /// Records a mistake: a declaration that has no meaning in its place, or that contradicts
+    /// another declaration.
     pub(crate) fn reject(&mut self, problem: impl Into<String>) {
         self.note(BuildError::Declaration { problem: problem.into() });
     }

@@ -151,7 +151,8 @@ mod tests {
         }
     }
 
-    /// The words of a segment may hold anything. A word that no producer stores is no run.
+    /// The words of a segment may hold any values. A value that no producer stores does not count
+    /// as a run.
     #[test]
     fn a_stamp_without_a_length_is_no_run() {
         for shift in [0, 3, 18] {

@@ -296,8 +296,8 @@ impl Status {
     /// Returns why no event will ever come at `next`, the position at which a stage found no event.
     /// Returns `None` if an event may still come.
     ///
-    /// If the ring is closed and the result is `None`, the stage polls again: all publications
-    /// before a close that this call has seen are visible to its next poll.
+    /// If the ring is closed and the result is `None`, the stage polls again. This call has seen
+    /// the close, so the next poll sees all publications that came before the close.
     #[inline(always)]
     pub(crate) fn ended(&self, next: u64) -> Option<WaitError> {
         let bits = edge::closed::see(&self.words.bits);

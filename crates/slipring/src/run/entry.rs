@@ -162,8 +162,9 @@ impl<'env> Entry<'env> {
         supervisor.control.fail(self.runner.stage(), self.runner.failed_at(), cause);
     }
 
-    /// Lets a stage continue after a failure, if its policy allows that. Otherwise the stage ends,
-    /// with a failure or without one, and the call returns `Some(end)`.
+    /// Decides whether a stage continues after a handler's end. If the end is a failure and the
+    /// stage's policy allows it, the stage continues. Otherwise the stage ends, and the call
+    /// returns `Some(end)`.
     fn survive(&mut self, supervisor: Supervisor<'_, 'env>, end: End) -> Option<End> {
         let Supervisor { control, on_faults, .. } = supervisor;
         let Entry { runner, released, failures, .. } = self;
@@ -216,7 +217,7 @@ impl<'env> Entry<'env> {
         None
     }
 
-    /// Calls `stop` of the handler, if it was started (I2), and drops the handler. Returns the
+    /// If the handler was started, calls its `stop` (I2). Then drops the handler. Returns the
     /// stage's index.
     pub(crate) fn stop(self, control: &Control) -> usize {
         let Entry { mut runner, started, mut clock, .. } = self;

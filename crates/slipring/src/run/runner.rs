@@ -212,7 +212,7 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
     }
 }
 
-/// A stage whose handler is the user's own loop.
+/// A stage whose handler is a loop that the user writes.
 ///
 /// The loop gets `&mut` of the stage's handle, and may swap it for the handle of another stage or
 /// ring. So the runner also keeps the ring and the stage's index.

@@ -507,8 +507,8 @@ fn a_last_position_that_no_worker_can_reach_is_damage() {
     }
 }
 
-/// Whatever the words of a segment hold, no call of a worker, and no recovery, panics, leaves its
-/// bounds or runs for ever.
+/// Whatever the words of a segment hold, each call of a worker and each recovery ends, does not
+/// panic, and stays within its bounds.
 #[test]
 fn random_words_are_an_error_at_most() {
     let _watched = crate::watchdog::watched();

@@ -392,8 +392,8 @@ fn a_key_lies_in_the_event() {
     }
 }
 
-/// Whatever the words of a segment hold, no call of a shard panics, leaves its bounds or runs for
-/// ever.
+/// Whatever the words of a segment hold, each call of a shard ends, does not panic, and stays
+/// within its bounds.
 #[test]
 fn random_words_are_an_error_at_most() {
     let _watched = crate::watchdog::watched();

@@ -166,9 +166,9 @@ impl WaitQueue {
         u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sleeps until a notification, but for at most `limit`, unless `ready` returns `true`. A sleep
-    /// can end before `limit` without a notification. Returns the time since the notification, if a
-    /// notification ended the sleep.
+    /// If `ready` returns `true`, does not sleep. Otherwise sleeps until a notification, but for at
+    /// most `limit`. A sleep can end before `limit` without a notification. If a notification ended
+    /// the sleep, returns the time since that notification.
     pub(crate) fn sleep(
         &self,
         limit: Option<Duration>,

@@ -353,8 +353,8 @@ mod tests {
         }
     }
 
-    /// After the time that `keep_waiting` returns, the loop calls `keep_waiting` again, even if the
-    /// strategy sleeps for ever. The answer can end the wait.
+    /// `keep_waiting` returns a time. When this time has passed, the loop calls `keep_waiting`
+    /// again, even if the strategy sleeps for ever. The new answer can end the wait.
     #[test]
     fn a_wait_asks_again_whether_to_go_on() {
         let _watched = crate::watchdog::watched();

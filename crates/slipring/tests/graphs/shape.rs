@@ -180,8 +180,8 @@ impl Shape {
         writers
     }
 
-    /// Adds dependencies until no writer has a stage side by side with it. Every stage of the shape
-    /// may follow only stages of smaller numbers.
+    /// Adds dependencies until no stage stands side by side with a writer. Every stage of the shape
+    /// may follow only stages with smaller numbers.
     pub fn repaired(mut self) -> Shape {
         while let Some(&(a, b)) = self.defects().beside.first() {
             self.0[a.max(b)].after.push(a.min(b));

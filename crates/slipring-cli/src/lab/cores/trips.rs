@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use slipring::{Graph, Producer, Reader, Wait};
 use slipring_machine::{Clock, allowed_cpus, pin};
 
-/// Number of trips before the measured ones. During these, the threads start and the caches fill.
+/// Number of trips before the measured ones. During the first trips, the threads start and the
+/// caches fill.
 const WARM_UP: u64 = 100;
 /// Number of polls between two checks whether the other thread has ended.
 const POLLS: u32 = 1024;

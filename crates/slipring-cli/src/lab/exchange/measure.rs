@@ -17,7 +17,7 @@ use super::figures::Figures;
 use super::placement::Placement;
 use super::reader::{self, Cold, READY, Task, Times};
 
-/// Blocks that both ends exchange before the measured blocks.
+/// Number of blocks that the ends exchange before the measured blocks.
 const WARM_UP: usize = 3;
 
 /// One combination that is measured: a way to exchange, two cores, and a block size.

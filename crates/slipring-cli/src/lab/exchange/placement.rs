@@ -80,7 +80,8 @@ impl Placement {
         Relation::ALL.iter().filter_map(first).copied().collect()
     }
 
-    /// Returns whether a way can be measured here: a single thread needs a single core.
+    /// Returns whether this way to exchange can be measured with this placement: the way with a
+    /// single thread needs a single core.
     pub fn suits(&self, way: &Way) -> bool {
         !matches!(way, Way::OneThread) || self.relation == Relation::SameCore
     }

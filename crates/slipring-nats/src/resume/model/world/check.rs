@@ -60,8 +60,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks that a sink with no message or reply under way does not wait for one. Held-back
-    /// messages do not count, because they may never arrive.
+    /// If no message and no reply of a sink is under way, checks that the sink does not wait for
+    /// one. Held-back messages do not count, because they may never arrive.
     fn check_quiet(&self, model: &Model, at: usize, newest: usize) -> Result<(), String> {
         let sink = &self.sinks[at];
         match sink.phase {
