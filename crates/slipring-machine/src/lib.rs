@@ -1,8 +1,8 @@
 //! The cores, caches and memory nodes of a machine, placements of threads on them, and pinning.
 //!
-//! [`Machine`] describes a machine: this one, one whose files lie below a folder, or one of a
-//! [`Snapshot`]. A [`Placement`] is a wish for where the threads of a graph run, and
-//! [`Machine::assign`] finds the CPUs for it, or says why there are none:
+//! [`Machine`] describes a machine: the current machine, a machine whose files lie below a folder,
+//! or the machine of a [`Snapshot`]. A [`Placement`] is a wish for where the threads of a graph
+//! run, and [`Machine::assign`] finds the CPUs for it, or says why there are none:
 //!
 //! ```
 //! use slipring_machine::{Machine, Placement};

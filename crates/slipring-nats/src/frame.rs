@@ -1,4 +1,4 @@
-//! The layout of a frame, a message of a stream that carries a run of events.
+//! The layout of a frame. A frame is a message of a stream, and carries a run of events.
 //!
 //! Invariants
 //! - I1: [`Header::read`] returns the header of a whole frame only: the checksum covers the header

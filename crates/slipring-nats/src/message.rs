@@ -1,7 +1,8 @@
 //! Messages of a stream: frames, and single events that the message's headers describe.
 //!
-//! A program in another language can read single events without decoding a frame. The header
-//! [`DESCRIPTION`] of such a message has these values, in this order and separated by blanks:
+//! If a message carries a single event, a program in another language can read the event without
+//! decoding a frame. The header [`DESCRIPTION`] of such a message has these values, in this order
+//! and separated by blanks:
 //!
 //! - the layout's version (1);
 //! - the journal's number, the ring's number, the incarnation, the sink's number, and the type's

@@ -13,7 +13,7 @@ pub fn print(out: &mut dyn Write, text: &str) -> io::Result<()> {
     }
 }
 
-/// Returns the width of standard output in characters, if it is a terminal.
+/// If standard output is a terminal, returns its width in characters.
 pub fn stdout_width() -> Option<usize> {
     console::Term::stdout().size_checked().map(|(_rows, columns)| columns.into())
 }

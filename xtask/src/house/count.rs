@@ -120,7 +120,7 @@ fn questions(library: &Crate) -> Vec<(&'static str, (usize, usize))> {
     QUESTIONS.into_iter().map(|word| (word, count(word))).collect()
 }
 
-/// Collects the uses of the words of [`QUESTIONS`] in `tokens`, with their places.
+/// Collects the places at which `tokens` use the words of [`QUESTIONS`].
 fn asked(tokens: TokenStream, found: &mut Vec<(&'static str, usize)>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let punct = |at: usize, character| matches!(tokens.get(at), Some(TokenTree::Punct(p)) if p.as_char() == character);

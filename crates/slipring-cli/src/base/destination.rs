@@ -309,7 +309,7 @@ mod system {
         })
     }
 
-    /// An empty content still makes a write call; `write_all` would make none.
+    /// Even if the content is empty, this makes a write call; `write_all` would make none.
     pub fn write_nothing(file: &mut File) -> io::Result<()> {
         file.write(&[]).map(drop)
     }

@@ -69,8 +69,7 @@ pub trait WorkerRole: Sized {
     /// Returns why the pool will get no event any more. Changes nothing that other threads read.
     fn known_end<E, L: Layout>(worker: &WorkerPosition<E, L, Self>) -> Option<WaitError>;
 
-    /// Returns the position at which a closing ring ends, if this worker finds that the ring ends
-    /// there.
+    /// If this worker finds the end of a closing ring, returns the position of that end.
     #[inline(always)]
     fn end_of_closing<E, L: Layout>(_worker: &WorkerPosition<E, L, Self>) -> Option<u64> {
         None

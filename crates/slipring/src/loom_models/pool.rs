@@ -447,10 +447,9 @@ fn loom_twin_lagging_bound_unnotified() {
     );
 }
 
-/// Two pools stand one behind the other, and in each of them one worker leaves without finishing
-/// its chunk. Shows that each orphaned chunk is adopted by a worker of its own pool. The first
-/// pool's chunk is orphaned first, and may still be unhandled when the second pool's chunk is
-/// orphaned.
+/// Two pools stand one behind the other. In each pool, one worker leaves without finishing its
+/// chunk. Shows that each orphaned chunk is adopted by a worker of its own pool. The first pool's
+/// chunk is orphaned first, and may still be unhandled when the second pool's chunk is orphaned.
 #[test]
 fn loom_each_pool_adopts_its_own_chunks() {
     explore_unfenced(90, Some(2), || {

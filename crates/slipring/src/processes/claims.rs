@@ -91,9 +91,9 @@ pub(crate) fn record<E, L: Layout>(core: &Core<E, L>, last: SeatedClaim, end: u6
     let seats = control.seats_of(control.plan.producer_party());
     let Some(seat) = seats.get(number as usize) else { return }; // a damaged word
     // `intent` loads the begin before the end. If the producer stores its next intent meanwhile,
-    // the claim that ends at `end` has ended, and the loaded words show this: the next intent
-    // begins at `end` or later, so the loaded end is not `end`, or the loaded begin is not before
-    // it (I1).
+    // the claim that ends at `end` has ended. The loaded words show this, because the next intent
+    // begins at `end` or later: either the loaded end is not `end`, or the loaded begin is not
+    // before `end` (I1).
     let (lo, hi) = seat.intent();
     let is_claim = hi == end && (1..=core.capacity()).contains(&hi.wrapping_sub(lo));
     if !twin!("unrecorded": is_claim => false) {

@@ -96,8 +96,8 @@ pub enum OnDeath {
 }
 
 /// The death of a process that had a place of a party. If several processes of the party died,
-/// waiting calls report the greatest `Death`: one that is not settled yet before one that is
-/// settled, and otherwise the one with the highest process id.
+/// waiting calls report the greatest `Death`. A death that is not settled yet is greater than one
+/// that is settled. Otherwise, the death with the higher process id is greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Death {
     /// Whether the words and seats that the dead process left still have to be settled. Waiting

@@ -52,7 +52,7 @@ impl Cores {
         Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
     }
 
-    /// Records that `party` waits on the current thread, if that thread is bound to a single core.
+    /// If the current thread is bound to a single core, records that `party` waits on this core.
     /// Warns if a party on another thread spins on the same core.
     pub(crate) fn record(&self, plan: &Plan, party: usize) {
         static WARNED: Statistic = Statistic::new(0);

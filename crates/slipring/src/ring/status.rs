@@ -328,7 +328,7 @@ impl Status {
         self.deadline.map(|(deadline, _)| deadline)
     }
 
-    /// Returns the time from the build to the deadline, if the deadline has passed.
+    /// If the deadline has passed, returns the time from the build to the deadline.
     pub(crate) fn overdue(&self) -> Option<Duration> {
         self.deadline.filter(|(deadline, _)| Instant::now() >= *deadline).map(|(_, after)| after)
     }

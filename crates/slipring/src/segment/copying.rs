@@ -279,8 +279,8 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Reading, C> {
 }
 
 impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Writing, C> {
-    /// Stores a copy of `event` over the event at `seq`, if the last call returned that event and
-    /// it is not released. Returns whether it was stored.
+    /// If the last call returned the event at `seq`, and that event is not released, stores a copy
+    /// of `event` over it. Returns whether the copy was stored.
     ///
     /// A handle that is dropped or dies between the call and the release may leave the event
     /// half-written; see [`redelivered`](CopyingConsumer::redelivered).

@@ -46,7 +46,7 @@ impl Config {
     }
 }
 
-/// Moves the latest stage to the stages' common thread, if the configuration says so.
+/// If the configuration says so, moves the latest stage to the stages' common thread.
 macro_rules! place {
     ($chain:expr, $config:expr) => {
         if $config.threads == One { $chain.on("stages") } else { $chain }
