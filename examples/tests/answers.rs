@@ -98,8 +98,8 @@ fn malformed_rows_are_described_and_counted_and_change_no_other_row() {
         journal_of([good.repeat(4).as_bytes(), &bad.concat(), good.repeat(4).as_bytes()].concat());
     assert_eq!(journal.lines().count(), 8 * 9);
     assert!(summary.ends_with("16 rows, 72 readings, 0 alarms, 8 malformed rows\n"), "{summary}");
-    // The remarks have the order in which the rows enter: by station, and a row without a time or a
-    // station behind its predecessor in the file.
+    // The remarks appear in the order in which the rows enter the ring: by station. A row that has
+    // no time or no station enters right after its predecessor in the file.
     let expected = "malformed row, line 11: the station has no name\n\
                     malformed row, line 6: 8 columns instead of 15\n\
                     malformed row, line 7: 16 columns instead of 15\n\

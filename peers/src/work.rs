@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Does `count` dependent multiplications. The shift and the exclusive or between two of them keep
-/// the compiler from merging the two. One step takes about 2 ns at 2.5 GHz.
+/// Does `count` dependent multiplications. Between two multiplications, a shift and an exclusive-or
+/// keep the compiler from merging them. One step takes about 2 ns at 2.5 GHz.
 ///
 /// The state stays in a register. If each step stored and loaded it, the work would depend on how
 /// fast the processor forwards stores. It would also wait behind the stores of a hand-over that

@@ -68,9 +68,9 @@ pub fn tests(step: &mut Step) -> Result<(), Trouble> {
     step.some_tests()
 }
 
-/// Runs every measurement once with small amounts: it must build, run, and find correct results.
-/// The contenders are many crates, so they are built without optimization here, and what the main
-/// workspace has built is used again.
+/// Builds the comparison with other queues, and runs every measurement once with small amounts.
+/// Each measurement must find correct results. The contenders are many crates, so they are built
+/// without optimization here, and what the main workspace has built is used again.
 pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
     let target = step.target.clone();
     for manifest in ["peers/Cargo.toml", "peers/nats/Cargo.toml"] {

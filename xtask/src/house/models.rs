@@ -60,8 +60,8 @@ fn is_tests(item: &Item) -> bool {
     matches!(item, Item::Mod(module) if source::is_gated(&module.attrs, MODELS))
 }
 
-/// Calls `each` with the place and the text of each name that `::` follows, and whether the name
-/// begins its path.
+/// Calls `each` for every name that is followed by `::`, with the name's byte offset, its text, and
+/// whether it is the first name of its path.
 fn paths(tokens: TokenStream, each: &mut impl FnMut(usize, &str, bool)) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let colons = |at: usize| {

@@ -141,7 +141,8 @@ impl Bodies {
             None => name.to_string(),
             Some(owner) => format!("{owner}::{name}"),
         };
-        // The braces are enough: the span of the whole block would collect all of its tokens first.
+        // Only the braces are asked for their spans: to find the block's span, `syn` would first
+        // collect all tokens of the block.
         let braces = block.brace_token.span;
         let range = braces.open().byte_range().start..braces.close().byte_range().end;
         self.found.push(Body { name, range });

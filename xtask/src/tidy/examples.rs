@@ -152,7 +152,8 @@ impl Docs {
         }
     }
 
-    /// Returns the documentation that the `link` of the function `name` leads to.
+    /// Returns the documentation of the item to which the `link` in the documentation of `name`
+    /// refers.
     fn linked(&self, name: &str, link: &str) -> Option<&str> {
         let owner = name.split_once("::").map(|(owner, _)| owner);
         let path: Vec<&str> = link

@@ -138,8 +138,8 @@ fn chance(one: &[f64], other: &[f64]) -> f64 {
     let ranks = doubled_ranks(one, other);
     let sum: usize = ranks[..one.len()].iter().sum();
     let all: usize = ranks.iter().sum();
-    // How far a rank sum is from the mean rank sum of `one`, multiplied by the number of values so
-    // that all numbers stay whole.
+    // Distance between a rank sum and the mean rank sum of `one`. All values are multiplied by the
+    // number of ranks, so they stay whole numbers.
     let distance = |sum: usize| (sum * ranks.len()).abs_diff(all * one.len());
     if ranks.len() > COUNTED_AT_MOST {
         return approximate(&ranks, one.len(), distance(sum));

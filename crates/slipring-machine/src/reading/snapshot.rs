@@ -210,7 +210,8 @@ impl FromStr for Snapshot {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            // An empty file has no space behind the colon.
+            // In the line of an empty file, no space follows the colon, because the line's end was
+            // trimmed.
             let (path, content) = line
                 .split_once(": ")
                 .or_else(|| line.strip_suffix(':').map(|path| (path, "")))

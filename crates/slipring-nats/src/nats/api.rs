@@ -34,7 +34,7 @@ pub const INCOMPLETE_BATCH: u64 = 10176;
 pub const NOT_ENABLED: [u64; 2] = [10076, 10039];
 /// Status of an answer to a bad request.
 const BAD_REQUEST: u64 = 400;
-/// The stream or the account has its greatest number of consumers.
+/// The stream or the account has reached its maximum number of consumers.
 const MAX_CONSUMERS: u64 = 10026;
 /// The server is cut off from its cluster, or an election is under way.
 const UNAVAILABLE: u64 = 10008;

@@ -416,8 +416,9 @@ fn one_begin_message_lets_a_frame_slip_behind_a_takeover_of_an_emptied_stream() 
         .fails(&["A's frame 1..2 is stored behind "]);
 }
 
-/// Sink A's begin message is stored, and sink B writes under the number that it names. Sink A gets
-/// no answer, accepts the loss of sink B's messages, and begins at the same position.
+/// Sink A's begin message is stored, but sink A gets no answer. Sink B writes under the number that
+/// this begin message names. Then sink A accepts the loss of sink B's messages, and begins again at
+/// the same position.
 #[test]
 fn a_number_that_is_drawn_once_may_be_the_one_that_others_write_under() {
     for windows in [NO_BATCHES, BATCHES] {

@@ -143,8 +143,8 @@ impl<C: Contents> Segment<C> {
     ///
     /// # Cost
     /// The call takes about twenty system calls, and one page fault for each page. Meanwhile, other
-    /// threads that fork wait, usually for less than a millisecond. Two file descriptors stay open
-    /// while the process is attached. It needs no others later, so even a process with no
+    /// threads that fork wait, usually for less than a millisecond. While the process is attached,
+    /// it keeps two file descriptors open, and needs no others. So even a process that has no
     /// descriptor left learns of deaths, and recovers the dead.
     ///
     /// # Errors

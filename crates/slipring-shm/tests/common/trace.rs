@@ -1,8 +1,7 @@
 //! Child processes that are stopped and killed between two machine instructions.
 //!
 //! A [`Victim`] is a forked child of this process, which traces it. All victims have the same
-//! addresses, so an address that one victim has reached is that of the same instruction in every
-//! other.
+//! memory layout, so an address means the same instruction in each of them.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

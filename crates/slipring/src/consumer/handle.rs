@@ -176,8 +176,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
         let len = self.look(max)?;
         if len == 0 && max != 0 {
-            // After a close, `ended` returns `None` while published events are unhandled. A later
-            // call lends them.
+            // While a closed ring still has unhandled events, `ended` returns `None`, and a later
+            // call lends these events.
             if let Some(closed) = self.ended_or_refused() {
                 return Err(BatchError::Wait(closed));
             }

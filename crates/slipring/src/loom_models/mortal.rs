@@ -1,10 +1,10 @@
 //! Threads that end in the way a process dies: between two instructions, and without dropping any
 //! handle.
 //!
-//! The library marks each store that another process may read by `may_die!`. A model gives a thread
-//! a number of such stores, and the thread ends right before the next one. Other threads cannot
-//! tell at which instruction between two stores the thread has ended. So the numbers from 0 on
-//! cover every moment at which a process can die.
+//! In the library, a `may_die!` marks each store that another process may read. A model sets the
+//! number of such stores that a thread may make, and the thread ends right before the next one.
+//! Other threads cannot tell at which instruction between two stores the thread has ended. So the
+//! numbers from 0 on cover every moment at which a process can die.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

@@ -52,8 +52,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
         let _ = self.find_room(1);
         let free = ahead(self.limit, self.next).clamp(0, self.capacity() as i64) as usize;
-        // A dead process may hold the slots that are not free, so the check also runs while some
-        // slots are free.
+        // Even while some slots are free, a dead process may hold the others, so the check for
+        // deaths runs unless all slots are free.
         if free != self.capacity() && self.refused().is_some() {
             L::World::check_again(&mut self.checks);
         }

@@ -42,7 +42,7 @@ impl<'env> StageThread<'env> {
                 _ => self.take_turns(control),
             }
         }
-        // After the drop of `within`, other threads may finish the orphaned chunks of this thread's
+        // Once `within` is dropped, other threads may finish the orphaned chunks of this thread's
         // stages (self_wait::I2).
         drop(within);
         self.stop(control);

@@ -298,9 +298,9 @@ fn a_claim_that_times_out_names_the_stage_that_is_behind_now() {
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_millis(100));
-        // `b` has released one slot. Once `a` has released it, too, either this thread or the other
-        // producer takes it, and the one that comes second finds the ring full. In both cases, `b`
-        // holds the next slot, and `a` holds none.
+        // `b` has released one slot. Once `a` has released this slot, too, either this thread or
+        // the other producer takes it, and then the other of the two finds the ring full. In both
+        // cases, `b` holds the next slot, and `a` holds none.
         assert_eq!(first.poll(4, |_, _| ()).unwrap(), 4);
         let mine = tx.try_publish(|_| ());
         match waiting.join().unwrap() {

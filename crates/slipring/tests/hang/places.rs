@@ -356,8 +356,9 @@ fn chain(scenario: &Arc<Scenario>) -> Chain<'static, Ev> {
     on(chain.read("after", |ev, at| assert_eq!(ev.value, at.seq)))
 }
 
-/// Returns the producer's items: they fill the ring, or reach the failing event and then wait for
-/// the failure. More items follow until the graph has ended.
+/// Returns an iterator over the producer's items. It yields items until the ring is full, or until
+/// the failing event is published; then it waits for the failure. After that, it yields more items
+/// until the graph has ended.
 fn items(scenario: &Arc<Scenario>) -> impl Iterator<Item = u64> + use<> {
     let scenario = scenario.clone();
     let mut next = 0;

@@ -67,7 +67,7 @@ pub struct WarmUp {
 }
 
 impl WarmUp {
-    /// Returns the limits that suit an amount of measurement.
+    /// Returns the limits for a measurement of this size.
     pub fn new(size: Size) -> Self {
         let (runs, ms) = size.pick((0, 0), (30, 400), (60, 1_000));
         WarmUp { runs, ms }

@@ -79,8 +79,8 @@ fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
     all
 }
 
-/// Runs `row` on this number of pairs of threads at once. Returns the nanoseconds per event of all
-/// pairs.
+/// Runs `row` on `pairs` pairs of threads at the same time. Returns the time per event over all
+/// pairs, in nanoseconds.
 fn run(pairs: usize, events: u64, row: &Row) -> f64 {
     let timing = Timing::of_pairs(pairs, events);
     thread::scope(|scope| {

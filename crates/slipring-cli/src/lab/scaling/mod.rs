@@ -155,7 +155,8 @@ impl Experiment for Scaling {
 fn measure(contender: Contender, job: Job, consumers: usize, cpus: &[usize]) -> Result<CaseResult> {
     let tallies: Vec<Tally> = (0..consumers).map(|_| Tally::default()).collect();
     let places = Places::new(cpus);
-    // The producer has a thread of its own, because a bound thread stays bound.
+    // The producer gets a new thread, because it binds its thread to a core, and the calling thread
+    // must not stay bound.
     let (took, cpu) = thread::scope(|scope| {
         let run = || {
             let (began, before) = (Instant::now(), process_cpu());

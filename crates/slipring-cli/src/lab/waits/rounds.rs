@@ -28,8 +28,8 @@ pub fn expected(arrival: Arrival, size: Size, strategies: usize) -> Duration {
 /// Estimates the length of a run, in milliseconds.
 fn expected_ms(arrival: Arrival, size: Size) -> u64 {
     let time = match arrival.pattern(size) {
-        // This is the mean over all strategies: a few spin, and the many others take a hundredth of
-        // the time that a spinning one takes.
+        // This is the mean over all strategies. A few of them spin; the others, which are many,
+        // take a hundredth of the time that a spinning strategy takes.
         _ if arrival == Arrival::Oversubscribed => Duration::from_millis(size.pick(20, 500, 500)),
         Pattern::AtOnce { events } => Duration::from_nanos(30 * events),
         _ => arrival.length(size),

@@ -2,12 +2,13 @@
 //! limit.
 //!
 //! Invariants
-//! - I1: frames that were sent are divided only behind begin messages of the sink's own next
-//!   incarnation, after these were acknowledged. The sink sends as many begin messages as it may
-//!   have frames in flight, so they make the condition of every earlier frame false (resume::I2).
-//! - I2: nothing is sent behind begin messages before these are acknowledged. Another sink could
-//!   take their sequences, and the frames behind them would then be stored behind the other sink's
-//!   begin messages.
+//! - I1: before the sink divides frames that it has sent, it sends begin messages of its own next
+//!   incarnation, and waits until these are acknowledged. The divided frames follow them. The sink
+//!   sends as many begin messages as it may have frames in flight, so they make the condition of
+//!   every earlier frame false (resume::I2).
+//! - I2: after its begin messages, the sink sends nothing until they are acknowledged. Otherwise
+//!   another sink could take their sequences, and this sink's frames would be stored behind the
+//!   other sink's begin messages.
 
 use std::time::Instant;
 
