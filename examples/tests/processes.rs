@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use common::program;
 use watchdog::watched;
 
-/// A name of a segment, which is removed with the value.
+/// The name of a segment. Dropping the value removes the segment.
 struct Name(String);
 
 impl Name {

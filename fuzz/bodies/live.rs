@@ -463,7 +463,7 @@ pub fn run(bytes: &[u8]) {
     world.memory.0.iter().for_each(Area::check);
 }
 
-/// Stops the other thread, also if a call panics.
+/// Stops the other thread when it is dropped, even by a panic of a call.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {

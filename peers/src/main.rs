@@ -1,6 +1,7 @@
-//! Compares slipring with other queues and rings, and with hand-made limits that protect nothing,
-//! on the same work. Rings and queues in Java and C++ take part if their tools are installed. A
-//! figure between processes starts this program again, once for each role.
+//! Compares slipring with other queues and rings on the same work. Hand-written code that has no
+//! protection and no wait strategy shows the lower bounds. Rings and queues in Java and C++ take
+//! part if their tools are installed. A figure between processes starts this program again, once
+//! for each role.
 //!
 //! A repetition runs the contenders of a figure one after another, in rotating order. Each
 //! contender checks the order and sum of its events before its time counts. Tables show medians;

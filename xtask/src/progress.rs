@@ -171,7 +171,8 @@ mod tests {
         (0..seconds).for_each(|_| progress.pass(TURN));
     }
 
-    /// Reads `lines` with 599 s before each, and returns whether the check hangs after one of them.
+    /// Reads `lines`, waits 599 s before each of them, and returns whether the check counts as
+    /// hanging after any of them.
     fn hangs(lines: &[&str]) -> bool {
         let mut progress = Progress::new(LIMIT);
         lines.iter().any(|line| {

@@ -189,7 +189,8 @@ fn run(name: &str, command: &mut Command) -> io::Result<()> {
     Err(io::Error::other(format!("{name} failed ({status}): {line}")))
 }
 
-/// Writes a line to stderr directly: a test harness holds back the output of macros.
+/// Writes a line to stderr directly, because a test harness captures what the `eprintln!` macro
+/// prints.
 fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

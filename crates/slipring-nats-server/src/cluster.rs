@@ -283,7 +283,8 @@ impl Cluster {
         })
     }
 
-    /// Returns the number of the server that leads the cluster, which places and removes streams.
+    /// Returns the number of the server that leads the cluster. The leader places and removes
+    /// streams.
     ///
     /// # Errors
     ///

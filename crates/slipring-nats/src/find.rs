@@ -68,7 +68,7 @@ pub struct Found {
 
 /// Returns the place at which a source continues in the stream, whose state is `state`. Refuses a
 /// message of another journal, and a stream that has fewer positions than the ring. If the source
-/// ends with the stream, also refuses a stream that has lost its end.
+/// was asked to stop at the stream's end, also refuses a stream that has lost its end.
 pub async fn find(
     connection: &Connection,
     stream: &str,
@@ -83,8 +83,8 @@ pub async fn find(
             return Ok(Err(error));
         }
     }
-    // A source that ends with the stream, or knows its journal, refuses a stream that never had a
-    // message.
+    // If a source was asked to stop at the stream's end, or knows its journal, it refuses a stream
+    // that never had a message.
     let is_known = wanted.until.is_some() || wanted.journal.is_some();
     if state.last_stored() == 0 && wanted.next > 0 && is_known {
         return Ok(Err(lost(wanted.next, 0, None)));

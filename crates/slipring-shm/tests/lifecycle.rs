@@ -599,7 +599,7 @@ fn the_head_cannot_be_written() {
     drop(Test::open(&name.0).unwrap());
 }
 
-/// Makes, attaches, recovers and removes where there is no `/proc`.
+/// Creates a segment, attaches to it, recovers it and removes it in a process that sees no `/proc`.
 fn role_no_proc() {
     let folder = value("FOLDER");
     let tmpfs = ["-t", "tmpfs", "tmpfs", &folder];

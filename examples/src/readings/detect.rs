@@ -81,8 +81,8 @@ impl Spread {
         if self.count < 2 { 0.0 } else { self.squares / f64::from(self.count - 1) }
     }
 
-    /// Returns whether a value is out of the ordinary among these readings. It compares squares,
-    /// which needs no root.
+    /// Returns whether a value is out of the ordinary among these readings. It compares squares, so
+    /// it computes no square root.
     pub fn is_alarm(&self, value: f64) -> bool {
         let (distance, variance) = (value - self.mean, self.variance());
         self.count >= MIN_READINGS

@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// The zones must be there on machines that have no database of their own.
+    /// The time zones must also be known on machines that have no database of time zones.
     #[test]
     fn zones_are_part_of_the_program() {
         let bundled = jiff::tz::TimeZoneDatabase::bundled();

@@ -61,8 +61,9 @@ impl Schema {
     ///   error names.
     /// - Fails if a needed column is missing, or is there twice.
     ///
-    /// If there are several delimiters to choose from, the error is for the delimiter with which
-    /// the header has the most needed columns, and among equals for the one with the most columns.
+    /// If several delimiters were tried, the error describes the best try: the delimiter that finds
+    /// the most needed columns in the header. Among equally good delimiters, it is the one that
+    /// finds the most columns.
     pub fn from_header(text: &[u8], options: &Options) -> Result<Self> {
         let mut best: Option<((usize, usize), anyhow::Error, u8)> = None;
         for delimiter in options.delimiter.map_or(DELIMITERS.to_vec(), |given| vec![given]) {

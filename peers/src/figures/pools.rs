@@ -171,7 +171,8 @@ pub type PoolRun = (ContenderKind, &'static str, fn(Spec) -> (f64, Tally));
 /// Makes a contender of each of these functions, all with the same tasks. Each run checks its
 /// tally.
 pub fn checked(spec: Spec, runs: impl IntoIterator<Item = PoolRun>) -> Vec<Contender> {
-    // The first run computes the right tally, because `--list` and other figures do not need it.
+    // The right tally is computed in the first run, and not here: `--list` and other figures call
+    // this function, too, but do not need the tally.
     let right = Rc::new(OnceCell::new());
     let contender = |(kind, name, run): PoolRun| {
         let right = right.clone();

@@ -216,7 +216,8 @@ impl House {
             let step = |target| match target {
                 Target::Module(module) if segment == "super" => self.parent(module),
                 Target::Module(module) => self.lookup(module, segment, seen),
-                // The segment names a variant or an associated item, and the item around it counts.
+                // The segment names a variant or an associated item. The item that contains it
+                // counts.
                 item @ Target::Item(..) => BTreeSet::from([item]),
             };
             targets = targets.into_iter().flat_map(step).collect();

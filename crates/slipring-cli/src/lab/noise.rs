@@ -35,8 +35,8 @@ use super::statistics::Noise;
 const DRAWS: usize = 1000;
 /// Seed of the draws.
 const SEED: u64 = 95;
-/// One event in this many belongs to the warm-up. The clock starts after it, so that neither the
-/// start of threads nor the first touch of memory is timed.
+/// The warm-up takes the first eighth of the events. The clock starts after the warm-up, so that
+/// neither the start of threads nor the first touch of memory is timed.
 const WARM_UP: u64 = 8;
 
 /// Estimates the time that the measurement takes.

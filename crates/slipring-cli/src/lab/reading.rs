@@ -11,7 +11,8 @@ use serde::Deserialize;
 use super::record::{FORMAT, Record, VERSION};
 use crate::base::exit;
 
-/// Size limit of a file. With it, reading an endless device ends with a message.
+/// Size limit of a file, in bytes. Because of the limit, an endless device is refused with a
+/// message, and not read for ever.
 const BYTES_AT_MOST: u64 = 256 << 20;
 
 /// A record and the file that it came from.

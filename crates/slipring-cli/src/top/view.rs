@@ -76,8 +76,8 @@ pub struct PartyView {
     pub room: usize,
     /// Number of the party's places that are occupied by processes.
     pub taken: usize,
-    /// The party's place if it has only one. Otherwise the party's places, without those that are
-    /// just free.
+    /// If the party has only one place, that place. Otherwise all of the party's places, except for
+    /// those that are merely free.
     pub places: Vec<PlaceView>,
 }
 

@@ -90,8 +90,8 @@ impl Pty {
         length != 0
     }
 
-    /// Returns whether the terminal has its previous modes again, and shows and handles lines as
-    /// usual.
+    /// Returns whether the terminal has its previous modes again, echoes input, and shows its main
+    /// screen and the cursor.
     pub fn is_restored(&self) -> bool {
         let now = tcgetattr(self.ours.as_ref().unwrap()).unwrap();
         let screen = self.drawn.screen();

@@ -196,7 +196,7 @@ impl FromStr for CpuSet {
     }
 }
 
-/// Some of the CPUs from `first` to `last`: `used` of every `group`.
+/// Some of the CPUs from `first` to `last`: the first `used` of each `group` consecutive CPUs.
 struct Range {
     first: usize,
     last: usize,

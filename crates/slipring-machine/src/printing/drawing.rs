@@ -22,7 +22,7 @@ struct Group {
 }
 
 impl Group {
-    /// Puts a group into the smallest group that has all of its CPUs.
+    /// Inserts `group` into the smallest group that contains all of `group`'s CPUs.
     fn insert(&mut self, group: Group) {
         match self.groups.iter_mut().find(|within| group.cpus.is_subset(&within.cpus)) {
             Some(within) => within.insert(group),

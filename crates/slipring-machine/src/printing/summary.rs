@@ -9,8 +9,9 @@ use crate::description::parts::{Cache, CacheHolds, Core, Node};
 /// Width of the lines of an error, in characters.
 const WIDTH: usize = 80;
 
-/// Returns a text in lines of at most `width` characters, unless one part is longer. Every line
-/// but the first begins with `indent` spaces. A comma ends each part but the last.
+/// Returns `first` and then `parts`, separated by commas, in lines of at most `width` characters. A
+/// line is longer only if a single part does not fit. Every line but the first begins with `indent`
+/// spaces.
 pub fn wrapped(first: &str, parts: &[String], indent: usize, width: usize) -> String {
     let mut text = first.to_owned();
     let mut used = first.chars().count();
@@ -80,7 +81,7 @@ pub fn runs(cores: &[&Core]) -> Vec<String> {
     runs.iter().map(shown).collect()
 }
 
-/// Returns a size in the unit that suits it.
+/// Returns a size, given in KiB, as a text in the largest unit of which it has at least one.
 pub fn size(kib: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (kib as f64, 0);

@@ -161,7 +161,8 @@ impl<'s> Files<'s> {
         }
     }
 
-    /// Returns the numbers of the folders and files whose name is `prefix` and a number.
+    /// Returns the numbers in the names of those folders and files that are named `prefix` and a
+    /// number, such as `cpu7`.
     pub fn numbered(&self, folder: &str, prefix: &str) -> Result<CpuSet, MachineError> {
         let number = |name: String| name.strip_prefix(prefix)?.parse().ok();
         let numbers = self.names(folder)?.into_iter().filter_map(number);

@@ -65,8 +65,8 @@ use crate::runtime::{Background, RunThread, panic_text};
 ///
 /// # A ring of processes
 ///
-/// The ring outlives its sink. After a sink was killed, a new one continues where it stopped
-/// ([`Sink::attach`]), and no event has to be fed again.
+/// The ring outlives its sink. After a sink was killed, a new sink continues where the killed one
+/// stopped ([`Sink::attach`]), and no event has to be published again.
 #[derive(Clone)]
 pub struct Sink {
     settings: SinkSettings,

@@ -251,8 +251,8 @@ impl Proof for Unattached {
 }
 
 /// Recovers the seats of a dead participant, and returns whether it recovered all of them. The
-/// caller is not attached. It is about to take the participant's number or is evicting the
-/// participant, and holds the participant's byte. `fd` is a descriptor of the file, whose
+/// caller is not attached: it is either about to take the participant's number, or evicting the
+/// participant. It holds the participant's byte. `fd` is a descriptor of the file, whose
 /// description holds no byte of a living participant.
 ///
 /// The function does not need the events' type: a dead participant leaves claims and chunks, whose

@@ -148,7 +148,8 @@ impl Process {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let pinned = match pidfd_open(pid.ok_or(Unpinned::Gone)?, PidfdFlags::empty()) {
             Ok(fd) => Pinned(fd),
-            // INVAL and NOENT mean that the number now is that of a thread, and not of a process.
+            // INVAL and NOENT mean that the number now belongs to a thread, and no longer to a
+            // process.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Err(Unpinned::Gone),
             Err(Errno::NOSYS) => return Err(Unpinned::Unsupported),
             Err(error) => return Err(Unpinned::System("opening a pidfd", error.into())),
@@ -198,7 +199,8 @@ fn stat(pid: u32) -> io::Result<(char, u64)> {
         // The program's name stands in parentheses, and may itself contain spaces and parentheses.
         let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
-        // The start time is field 22 of the line, and the state was field 3.
+        // The state was field 3 of the line. The start time is field 22, so 18 fields lie between
+        // the two.
         Some((state, fields.nth(18)?.parse().ok()?))
     };
     parse().ok_or_else(|| io::ErrorKind::InvalidData.into())

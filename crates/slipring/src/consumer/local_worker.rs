@@ -160,7 +160,8 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         } else if remain == 0 {
             control.fail(self.state.stage, Some(self.next()), Cause::Dropped);
         }
-        // A chunk of this worker's own stays on the worker's seat.
+        // If the worker leaves an unfinished chunk that it took itself, the chunk stays on the
+        // worker's seat, so the seat is not freed.
         if self.bound == IDLE || self.bound_line != self.own_line {
             self.state.control().membership.free_seat(self.state.plan(), self.worker);
         }

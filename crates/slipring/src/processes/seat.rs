@@ -209,8 +209,9 @@ impl Seat {
         edge::intended::intend(&self.lo, seq);
     }
 
-    /// Returns begin and end of the intent, each as of some moment during the call. The begin is
-    /// loaded first, and stored first.
+    /// Returns the begin and the end of the intent. Each of them was the current value at some
+    /// moment during the call. The call loads the begin first, and the owner also stores the begin
+    /// first.
     pub fn intent(&self) -> (u64, u64) {
         (edge::intended::see(&self.lo), edge::intended::see(&self.hi))
     }

@@ -22,10 +22,9 @@
 //! - I4: a free seat shows the death of its last owner if `deaths` and `owner` have the same
 //!   generation. A waiting party relies on each death that a seat shows. The workers of a pool do
 //!   the same work, and so do several producers. So a death among them matters only if the dead
-//!   owner was its party's last handle and no handle has joined since. In all other cases, that is,
-//!   while another handle has a seat and when a handle joins, the seats of the dead are freed with
-//!   a new generation, and then show no death. An orphan shows its owner's death until a worker
-//!   adopts it.
+//!   owner was its party's last handle and no handle has joined since. If another handle of the
+//!   party has a seat, or when one joins, the dead owners' seats are freed with a new generation,
+//!   and so show no death. An orphan shows its owner's death until a worker adopts it.
 
 use std::ops::Range;
 

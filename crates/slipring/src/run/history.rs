@@ -44,7 +44,7 @@ pub(super) struct History {
     last: Option<usize>,
     /// Number of turns.
     count: usize,
-    /// Number of turns in a row at the entry `last`, each of which left events.
+    /// Number of turns in a row that were taken at the entry `last` and left events there.
     stays: usize,
     /// Readings of the coarse clock: at the end of the last turn, and at the time when the last
     /// fair choice was due.

@@ -437,7 +437,7 @@ fn nothing_wakes_a_task_while_nothing_happens() {
     until(|| unpark.wakes() == 1);
 }
 
-/// If the system refuses a thread, the task is woken at once, and polls.
+/// If the system refuses to start a thread, the task is woken at once, and polls again.
 #[test]
 fn without_a_thread_a_task_polls() {
     let _watched = crate::watchdog::watched();

@@ -415,7 +415,7 @@ fn a_producer_does_not_nap_behind_a_ring_that_is_soon_empty() {
 fn a_nap_that_was_too_long_is_the_last() {
     let mut filling = Filling::new(1024);
     filling.fill(100, 20_000);
-    // The stage handles its present events, and all later events, in less time.
+    // The stage handles its current events, and all later events, in less time.
     let Filling { producer: Machine { now, .. }, done, .. } = filling;
     filling.done = now + (done - now) / 20_000 * 500;
     filling.idle = 0;

@@ -205,7 +205,8 @@ mod processes {
         }
     }
 
-    /// Name of the variable that holds a child's role and the file of its parent's words.
+    /// Name of the environment variable that tells a child its role, and the file in which its
+    /// parent's words lie.
     const ROLE: &str = "SLIPRING_SHARED_QUEUE_ROLE";
 
     /// A child process. A drop of the value kills the child if it still runs.

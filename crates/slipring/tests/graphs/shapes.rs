@@ -8,8 +8,8 @@ use crate::script::{Publication, run, short};
 use crate::shape::{Shape, Stage, StageKind};
 use crate::threads;
 
-/// Returns every graph of this number of stages of any kind, one per isomorphism class. Each stage
-/// comes after stages of smaller numbers.
+/// Returns every graph that has this number of stages, of any kind, but only one graph per
+/// isomorphism class. Each stage follows only stages that have smaller numbers.
 fn all_shapes(stages: usize) -> Vec<Shape> {
     let pairs: Vec<(usize, usize)> =
         (0..stages).flat_map(|late| (0..late).map(move |early| (early, late))).collect();

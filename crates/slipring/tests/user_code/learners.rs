@@ -347,7 +347,8 @@ fn a_learner_that_panics_again_on_drop_does_not_abort() {
     });
 }
 
-/// The library makes and drops learners outside of its locks, so both may use the ring.
+/// The library holds none of its locks while it makes or drops a learner, so the code that makes or
+/// drops one may use the ring.
 #[test]
 fn a_learner_may_ask_the_ring_for_a_producer() {
     let _watched = crate::common::watched();

@@ -1,5 +1,5 @@
-//! A busy consumer behind a full ring whose handler is slow now and then, like a handler that
-//! writes a buffer to a file. Between slow events the handler is faster than on average, so a
+//! The ring is full, and its consumer is busy. The consumer's handler is slow now and then, like a
+//! handler that writes a buffer to a file. Between slow events, it is faster than its average, so a
 //! strategy that has learned the average lets the ring run empty. The figures are the overhead
 //! above the handler's own work.
 

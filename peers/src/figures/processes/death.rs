@@ -91,7 +91,8 @@ fn hang() -> RoleResult<()> {
     }
 }
 
-/// Makes the writer's call that waits, and records when it returned.
+/// Makes the call in which the writer waits for room, and records the time at which the call
+/// returned.
 fn time<T>(control: &Control, call: impl FnOnce() -> T) -> T {
     control.full().store(1, Release);
     let returned = call();

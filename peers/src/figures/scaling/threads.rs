@@ -79,8 +79,8 @@ fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
     all
 }
 
-/// Runs `row` on `pairs` pairs of threads at the same time. Returns the time per event over all
-/// pairs, in nanoseconds.
+/// Runs `row` on `pairs` pairs of threads at the same time. Returns the nanoseconds per event, over
+/// the events of all pairs.
 fn run(pairs: usize, events: u64, row: &Row) -> f64 {
     let timing = Timing::of_pairs(pairs, events);
     thread::scope(|scope| {

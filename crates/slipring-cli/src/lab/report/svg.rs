@@ -14,7 +14,7 @@ use crate::lab::wording::number;
 pub const WIDTH: f64 = 560.0;
 /// Height of a line of text.
 pub const LINE: f64 = 17.0;
-/// Largest number of lines whose names stand at their ends.
+/// Largest number of lines in a plot that writes each line's name at the line's end.
 pub const NAMED_AT_MOST: usize = 10;
 /// Width of names at the ends of lines.
 const NAME_WIDTH: f64 = 140.0;

@@ -212,7 +212,8 @@ diamond     P ───┤            ├──> join
     ],
 };
 
-/// Returns times per event by shape, from operations per second in the paper's order.
+/// Returns the time per event for each shape. `per_second` has the operations per second, in the
+/// paper's order of shapes.
 const fn by_shape(per_second: [f64; 5]) -> [(Fixed, f64); 5] {
     [
         (Fixed::Text("unicast"), 1e9 / per_second[0]),

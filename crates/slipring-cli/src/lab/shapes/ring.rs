@@ -17,7 +17,7 @@ use super::work::{
 pub enum Settings {
     /// A thread for each stage, and the default wait strategy.
     Default,
-    /// A thread for each stage, and the wait strategy of the publication.
+    /// A thread for each stage, and waits that yield, as in the publication.
     Yielding,
     /// As many threads as there are cores, shared by all stages.
     SharedThreads,

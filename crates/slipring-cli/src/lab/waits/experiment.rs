@@ -112,7 +112,8 @@ impl Measurement for Plan {
         let mut measured = Measured::begin(self.size)?;
         let is_complete = Plan::run(self, &mut measured, bar, |_| Ok(()))?;
         let mut results = convert::results(&measured);
-        // If no pattern is complete, there are only the wake-ups, which alone are no result.
+        // If no pattern is complete, only the wake-ups were measured, and these alone do not count
+        // as a result.
         if measured.arrivals.is_empty() {
             results.rounds = 0;
         }

@@ -404,8 +404,8 @@ mod tests {
     fn beads_stay_within_the_frame_and_cover_no_other_bead_or_dot() {
         let frame = Frame { left: 0, right: 530, top: 0, bottom: 310 };
         for seed in 0..200 {
-            // The points lie in heaps, two of them in corners, like the points of spinning and
-            // sleeping strategies.
+            // The points form clusters. Two clusters lie in corners, as the points of spinning
+            // strategies and of sleeping strategies do.
             let mut random = fastrand::Rng::with_seed(seed);
             let heaps: Vec<(i32, i32)> = (0..3)
                 .map(|_| (random.i32(0..=500), random.i32(20..=290)))

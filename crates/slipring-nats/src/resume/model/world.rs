@@ -38,7 +38,7 @@ struct ModelSink {
     phase: Phase,
     /// First position that the ring had not released when the sink started.
     released: u8,
-    /// Positions of the events of the sink's ring: the first, and the end.
+    /// First position and end position of the events in the sink's ring.
     events: (u8, u8),
     /// Frames that were sent and are not acknowledged yet. They are never divided differently.
     window: Vec<Message>,

@@ -91,8 +91,8 @@ impl<S: Stage> SinkRun<S> {
             };
             match sent {
                 Ok(()) => {
-                    // The outage ends with the next acknowledgement. Without units in flight none
-                    // will come, so it ends now.
+                    // The outage ends with the next acknowledgement. If no unit is in flight, no
+                    // acknowledgement will come, so the outage ends now.
                     let (outage, state) = match self.window.is_empty() {
                         true => (None, State::Publishing),
                         false => (self.outage.take().map(|(_, why)| (since, why)), state),

@@ -9,7 +9,7 @@ use crate::base::sync::{
 pub(crate) mod seated {
     use super::*;
 
-    /// Takes a seat: stores the word that `take` returns for the seat's present word. If `take`
+    /// Takes a seat: stores the word that `take` returns for the seat's current word. If `take`
     /// returns `None`, the seat stays as it is.
     #[inline(always)]
     pub(crate) fn take(

@@ -1,4 +1,4 @@
-//! The calls of each handle that the tests repeat in a loop.
+//! For each kind of handle, the calls that the tests repeat in a loop.
 
 use std::future::Future;
 use std::pin::pin;
