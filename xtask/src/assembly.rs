@@ -15,8 +15,8 @@ use crate::{
     steps::{Step, Trouble},
 };
 
-/// The label of the publication. At a queue that is not quiet, the publication calls a function
-/// that models check.
+/// The label of the publication's code. If the queue is not quiet, this code calls a function that
+/// the models check.
 const PUBLISHES: &str = "publish_at_a_quiet_queue:";
 /// The label of the release.
 const RELEASES: &str = "release_at_a_quiet_queue:";

@@ -42,7 +42,7 @@ struct Cli {
 /// The program's commands.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measures on this machine the costs and benefits of a choice
+    /// Measures what a design choice costs and gains on this machine
     #[command(subcommand)]
     Lab(lab::Lab),
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]

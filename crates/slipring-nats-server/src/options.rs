@@ -55,7 +55,7 @@ pub(crate) struct Routes {
     /// Ports that lead to the other servers.
     pub(crate) to: Vec<u16>,
     /// Whether the server advertises a port at which nothing listens, so that the other servers
-    /// reach it only through the ports that they have in `to`.
+    /// reach it only through the ports in their own `to`.
     pub(crate) hides: bool,
 }
 

@@ -42,7 +42,7 @@ pub async fn extent(connection: &Connection, stream: &str) -> Result<Result<Exte
     Ok(Ok(Extent { positions, sequence, journals }))
 }
 
-/// The positions that a source needs, and its knowledge of the stream.
+/// The positions that a source needs, and what the source knows about the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Next position of the ring.

@@ -21,7 +21,7 @@ use slipring_shm::{Attached, Blocks, Builder, Ending, Messages, OnDeath, Segment
 
 const PAGE: &str = include_str!("../SEGMENT.md");
 
-/// A field of the head that has one of a few values.
+/// A field of the head that can have only a few values.
 #[derive(Debug, PartialEq)]
 struct Enumeration {
     /// Offset of the field in the file. For a field of stages, it is the offset in the first

@@ -148,8 +148,8 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     pools.into_iter().chain(busy(size, programs)).collect()
 }
 
-/// Returns the figures of a busy pool of two behind a full ring: the overhead above half of the
-/// work on an event, because two cores share the work.
+/// Returns the figures of a busy pool of two workers behind a full ring. A figure is the overhead
+/// above half of the work on an event, because two cores share the work.
 fn busy(size: Size, programs: &Programs) -> impl Iterator<Item = Figure> {
     let figure = move |ring, nanos| {
         let full = 100_000_000 / u64::from(nanos + 40);

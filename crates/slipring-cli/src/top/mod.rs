@@ -1,9 +1,9 @@
 //! `slipring top`: watches the segment of a ring, and says who waits for whom.
 //!
-//! `watch` looks again and again. `history` turns each look into a `view`: its figures, their
-//! change since the previous look, and `notes`, which are sentences. `lines` prints a view as text,
-//! and `screen` draws it. `terminal` runs the screen: signals, the terminal's state, and its
-//! `keys`.
+//! `watch` looks at the segment repeatedly. `history` turns each look into a `view`, which has the
+//! look's figures, their change since the previous look, and sentences from `notes`. `lines` prints
+//! a view as text, and `screen` draws it. `terminal` runs the screen, and handles signals, the
+//! terminal's state, and its `keys`.
 //!
 //! Invariants
 //! - I1: each look opens the file and closes it again. So a removed segment is not kept open, and a

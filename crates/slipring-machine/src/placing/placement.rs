@@ -175,7 +175,7 @@ impl FromStr for Placement {
 fn in_order(list: &str) -> Result<Explicit, String> {
     let mut cpus = Vec::new();
     for part in list.split(',') {
-        // Each part is parsed alone, because a set has no order.
+        // Each part is parsed alone, because a single set of all parts would lose their order.
         let set: CpuSet = part.parse().map_err(|_| "names no CPUs".to_owned())?;
         if set.is_empty() || cpus.len() > CpuSet::LIMIT {
             return Err("names no CPUs".into());

@@ -3,8 +3,8 @@
 //!
 //! A promise is a ring of one slot, with a single producer and a single stage. The producer
 //! publishes one event and closes the ring. So a promise needs no other protocol or recovery than a
-//! ring's: a successor takes the place of a dead owner, and the event that a dead waiter was lent
-//! comes again.
+//! ring's: a successor takes the place of a dead owner, and an event that was lent to a dead waiter
+//! is lent again.
 //!
 //! Invariants
 //! - I1: only the first position of a promise's ring is ever published: [`Promise::fulfil`]

@@ -182,8 +182,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
             (waited, stats, next.slowest)
         };
         let state = self.state_mut();
-        // A strategy without first polls may also have ended the wait before it read the clock or
-        // slept.
+        // The condition is also true if the wait ended under a strategy without first polls, before
+        // that strategy read the clock or slept.
         if stats.time.is_zero() && stats.sleeps == 0 {
             state.polls = u32::try_from(stats.polls).unwrap_or(u32::MAX);
         }

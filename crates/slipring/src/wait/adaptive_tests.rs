@@ -211,9 +211,9 @@ fn a_waiter_spins_through_short_waits_and_sleeps_through_long_ones() {
     assert!(latenesses[latenesses.len() / 2] < 500, "{latenesses:?}");
 }
 
-/// Another graph's thread needs the core for a moment at each yield. Shows that a waiter does not
-/// count this time as its own: the waiter spins through long waits in which it lends the core, and
-/// sleeps through equally long waits in which the core is its own.
+/// At each yield, a thread of another graph takes the core for a moment. Shows that the waiter does
+/// not count this time as its own: it spins through a long wait if it lent the core meanwhile, and
+/// sleeps through an equally long wait if it kept the core.
 #[test]
 fn a_waiter_spins_while_it_lends_its_core() {
     for (lent, sleeps) in [(50_000, false), (0, true)] {

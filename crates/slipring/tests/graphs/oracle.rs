@@ -1,6 +1,6 @@
-//! Two kinds of tests. On one thread, random operations on random graphs of up to six stages, where
-//! a sequential model (the oracle) predicts each call's result. On many threads, random graphs,
-//! where each event shows its writers and their order.
+//! Two kinds of tests on random graphs. On one thread, random operations use graphs of up to six
+//! stages, and a sequential model (the oracle) predicts each call's result. On many threads, each
+//! event shows which stages have written it, and in which order.
 //!
 //! `PROPTEST_CASES` sets the number of random cases, and `SLIPRING_SOAK_SECONDS` the duration of
 //! the soak (`--ignored`).

@@ -58,7 +58,8 @@ fn play(task: &Task) -> RoleResult<Values> {
     }
 }
 
-/// Size of the stack on which rings are made, because slots of a megabyte are built on the stack.
+/// Stack size of a thread that makes rings, in bytes. The stack is large because it holds each
+/// slot, of up to a megabyte, while the slot is built.
 const STACK: usize = 64 << 20;
 
 /// Plays all roles of a run, each on a thread. A role that fails ends the process, and with it all

@@ -1,8 +1,8 @@
 //! The queue contenders: a bounded queue for each edge of the graph.
 //!
-//! A queue has one receiver. So the producer deals the slices of a pool to the workers' queues in
-//! turn, the reducer takes the results from the workers in the same order, and both see all slices
-//! in order.
+//! A queue has one receiver. So in a pool, the producer deals the slices to the workers' queues in
+//! turn, and the reducer takes the results from the workers in the same order. In this way, the
+//! reducer gets all slices in order.
 //!
 //! No thread waits for a thread that is gone: a thread that ends drops its ends of the queues,
 //! which ends the waits at the other ends.

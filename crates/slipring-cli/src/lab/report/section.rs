@@ -18,7 +18,8 @@ pub struct Part<'a> {
     pub results: &'a Results,
 }
 
-/// Writes the section. With `is_only`, the page has one record, whose results need no name.
+/// Writes the section. If `is_only` is `true`, the page has a single record, so the results need no
+/// name.
 pub fn section(experiment: &dyn Experiment, parts: &[Part<'_>], is_only: bool) -> Markup {
     let about = experiment.about();
     let id = anchor(about.name);
