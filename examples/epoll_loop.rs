@@ -10,7 +10,7 @@
 //! The loop polls a ring after its descriptor was signalled. It takes a bounded number of events at
 //! a time, so that no ring starves the other ring or the timer, and sleeps when both rings are
 //! empty. While the loop is busy, publishers make no system call: they signal a descriptor only if
-//! the loop has armed it before it sleeps.
+//! it is armed, and the loop arms it only before it sleeps.
 //!
 //! `cargo run --release --example epoll_loop` runs it; `-- --help` describes its arguments.
 

@@ -300,7 +300,7 @@ impl World {
 }
 
 fn told(error: Option<WaitError>) {
-    // The text of a failure lies in the words.
+    // The text of a failure comes from the shared words, so the test also makes the message.
     let _ = error.map(|error| error.to_string());
 }
 

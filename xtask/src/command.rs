@@ -119,7 +119,7 @@ impl Blame {
         let line = line.trim_end();
         let failed = line.starts_with("test ") && line.contains("... FAILED");
         let hangs = line.starts_with("test ") && line.contains(" hangs: ");
-        // Panics of tests that passed are not shown by the harness.
+        // The harness does not show the panics of tests that passed.
         let panicked = line.starts_with("thread '") && line.contains(" panicked at ");
         let target = line.starts_with("    `-p ") || line.contains("process didn't exit success");
         if failed || hangs || panicked || target || self.words_follow {

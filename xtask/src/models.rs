@@ -19,7 +19,7 @@ use crate::{
     say::say,
 };
 
-/// The time after which a test counts as slow, as in a harness.
+/// Time after which a test counts as slow. Rust's test harness has the same limit.
 const SLOW: Duration = Duration::from_secs(60);
 
 /// The tests that take longest: a minute or more each. They begin first, so that no core waits for

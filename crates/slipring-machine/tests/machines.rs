@@ -128,7 +128,7 @@ fn check(expected: &Expected) {
 
     let json = serde_json::to_string(&machine).unwrap();
     assert_eq!(serde_json::from_str::<Machine>(&json).unwrap(), machine, "{name}");
-    // Errors are readable: a few lines, none of which is long.
+    // Error messages contain the summary, so it must be short: a few lines, none of which is long.
     let summary = machine.summary();
     assert!(summary.lines().count() <= 12, "{name}: {summary}");
     assert!(summary.lines().all(|line| line.chars().count() <= 80), "{name}: {summary}");

@@ -27,7 +27,7 @@ use crate::{
 const WEAKER: [(&str, &[&str]); 3] =
     [("Acquire", &["Relaxed"]), ("Release", &["Relaxed"]), ("AcqRel", &["Acquire", "Release"])];
 
-/// The judges of a compiler fence. No model sees it, since it orders machine code.
+/// The judges of a compiler fence. No model sees such a fence, because it only orders machine code.
 const UNMODELLED: &[Asked] = &[Asked::Assembly, Asked::Queue];
 
 /// The judges of an exchange of two statements if one of them has a compiler fence. The models are

@@ -1,7 +1,7 @@
 //! The noise floor: how much equal measurements differ on this machine.
 //!
-//! The floor comes from a comparison of a program with itself (an A/A comparison), which works as
-//! experiments do:
+//! The floor comes from an A/A comparison, in which a program is compared with itself. The steps
+//! are those of an experiment:
 //!
 //! 1. Each round times the same work twice, once for each of two equal contenders. So a slow minute
 //!    of the machine hits both, as it does in an experiment.

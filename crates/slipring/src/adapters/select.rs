@@ -235,7 +235,7 @@ impl Selector {
 mod tests {
     use super::*;
 
-    /// A handle that wakes its waker at once when armed. The second and each later `arm` reports
+    /// A handle that wakes its waker as soon as it is armed. From its second call on, `arm` reports
     /// the handle as ready, until the handle's time limit.
     struct Hasty(u32, Instant);
 

@@ -24,8 +24,8 @@ const CLOCK_INTERVAL: Duration = Duration::from_micros(16);
 /// two readings of the clock.
 const STRIDE: Duration = Duration::from_micros(1);
 /// Length of a stride, in events, before the loop has learned from the clock how long a stride is.
-/// Events that come at random times come in groups of a few, and a reading of the clock inside of
-/// such a group delays the rest of the group.
+/// Random events often come in small groups, and reading the clock in the middle of a group delays
+/// the rest of the group.
 const FIRST_STRIDE: u64 = 8;
 /// Number of strides before the clock's first reading, for a loop whose strides grow. These strides
 /// have 1, 2, 4 and 8 events.

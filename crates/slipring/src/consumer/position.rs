@@ -92,7 +92,7 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// [`spacing`](crate::consumer::spacing).
     const MAY_PAUSE: bool;
 
-    /// Returns how this position goes from run to run.
+    /// Returns how this position moves from one run to the next.
     fn runs(&self) -> Runs;
 
     /// Returns the number of available events from `next` on, at most `max`. Reads shared words

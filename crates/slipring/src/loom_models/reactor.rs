@@ -66,7 +66,7 @@ impl Site {
         self.reactors.arm(self.queue(), task, ready)
     }
 
-    /// Stops the threads at the end of the ring.
+    /// Stops the reactors' threads, as the ring's end does.
     fn stop(&self) {
         let _asleep = crate::base::model_hooks::asleep("the end");
         self.reactors.stop(&self.queues);

@@ -150,8 +150,8 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Sleeps once, and checks for deaths if a check is due. Returns the tasks to wake, and the notice,
-/// or `None` if the ring is gone.
+/// Sleeps once, and checks for deaths if a check is due. Returns the tasks to wake and the notice
+/// interval, or `None` if the ring is gone.
 fn turn(
     reactor: &Reactor,
     ring: &Weak<dyn SleptFor>,

@@ -397,7 +397,8 @@ impl<L: TestLayout> CheckedRing<L> {
         }
     }
 
-    /// Publishes batches of items that surely fit, because the call would wait for ever otherwise.
+    /// Publishes batches of items, but only as many items as surely fit. With more, the call would
+    /// wait for ever.
     fn batches(&mut self, tx: usize, len: usize, items: usize) {
         let model = &mut self.model;
         let is_open =

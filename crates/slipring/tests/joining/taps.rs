@@ -114,8 +114,8 @@ fn a_position_that_is_not_held_is_refused_at_any_distance() {
             tap.subscribe(StartAt::At(newest.wrapping_sub(5))),
             Err(SubscribeError::Overwritten { .. })
         ));
-        // No refused reader was counted as a member: the tap's only seat is free, and the producer
-        // is not held.
+        // No refused reader was counted as a member: the tap's only seat is free, and nothing holds
+        // the producer back.
         tap.subscribe(StartAt::Now).unwrap().leave();
         for i in 0..10 {
             tx.try_publish(|slot| *slot = i).unwrap();

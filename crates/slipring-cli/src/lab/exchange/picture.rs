@@ -88,7 +88,7 @@ fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
     if values.is_empty() { 0.1..10.0 } else { least / 2.0..most * 2.0 }
 }
 
-/// Draws bars with their intervals, for each way with the paper's block: in full colour for warm
+/// For each way with the paper's block, draws bars with their intervals: in full colour for warm
 /// caches, and in light colour for cold caches.
 fn bars(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure) -> Drawn {
     let of_paper: Vec<(&Series, Interval)> = record

@@ -48,7 +48,7 @@ pub struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// Hands out these CPUs. If there are none, the system places the threads.
+    /// Creates places on these CPUs. If `cpus` is empty, the system places the threads.
     pub fn new(cpus: &'a [usize]) -> Places<'a> {
         Places { cpus, consumers: AtomicUsize::new(0) }
     }

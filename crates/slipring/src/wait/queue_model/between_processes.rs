@@ -158,8 +158,8 @@ fn one_bit(start: u64, limits: u8, twin: &'static str) -> Explored {
     Model { not_kept: ALL_BUT_ONE_BIT, limits, ..data.model(threads) }.explore(twin)
 }
 
-/// Returns `start` in a soak. A usual run always begins with a fenced queue, because from a quiet
-/// start the large models take half a minute each.
+/// Returns `start` in a soak, and otherwise the word of a fenced queue. From a quiet start, each of
+/// the large models takes half a minute, which is too long for a usual run.
 fn in_soak(start: u64) -> u64 {
     if soaks() { start } else { u64::from(FENCED) }
 }
