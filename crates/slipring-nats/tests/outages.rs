@@ -248,8 +248,7 @@ fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
     let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
     let (source, reading) = follow(Source::of(At::at(door.url()), STREAM).fail_after(limit), 0, 64);
     let cut = |count: u64| {
-        // If the source is not yet back from the previous outage, it would count both as a single
-        // outage.
+        // If the source were still in the previous outage, it would count the two outages as one.
         until("both connections", || door.counts().open == 2);
         let before = (running.counters().reconnects, source.progress().restarts);
         door.cut_now();

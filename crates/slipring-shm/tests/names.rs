@@ -186,7 +186,7 @@ fn a_participant_that_requires_the_name_gets_an_error() {
     fs::rename(name.path(), &away).unwrap();
     assert!(attached.has_lost_name().unwrap() && copies.has_lost_name().unwrap());
     lost(sum.next().unwrap_err(), &name);
-    // The next call returns the error again. But events that are published meanwhile are still
+    // The next call returns the same error. Events that are published after the loss are still
     // read.
     lost(sum.next().unwrap_err(), &name);
     (0..2).for_each(|number| _ = tx.publish(|slot| *slot = number).unwrap());

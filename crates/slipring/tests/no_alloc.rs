@@ -137,7 +137,7 @@ fn chain(wait: Wait) {
     let mirror = Mirror::new(64).unwrap();
     let observer = mirror.handle().observe();
     let observing = thread::spawn(move || {
-        // The iterator ends when the mirror's stage ends, which is not the last stage of the chain.
+        // The iterator ends when the mirror's stage ends. That stage is not the chain's last one.
         observer.map(|seen| seen.missed + 1).sum::<u64>()
     });
     slipring::ring(CAPACITY as usize, || 0u64)

@@ -32,9 +32,10 @@ impl Measured {
         Spread::of(&values).unwrap_or(Spread { low: f64::NAN, median: f64::NAN, high: f64::NAN })
     }
 
-    /// Returns by how much the candidate exceeds the limits of the demand, as a ratio; 1 or less if
-    /// it keeps all of them. The median counts, because one disturbed run of three would hide a
-    /// good candidate. The final comparison considers the spread.
+    /// Divides the candidate's median latency, and its median processor use, by the limit that the
+    /// demand sets, and returns the larger ratio. It is 1 or less if the candidate keeps all
+    /// limits. The medians count, because otherwise one disturbed run of three would hide a good
+    /// candidate. The final comparison considers the spread.
     pub fn excess(&self, demand: &Demand) -> f64 {
         let limit = demand.latency.map(|latency| latency.limit.0.as_nanos() as f64);
         let latency = limit.map_or(0.0, |limit| self.latency().median / limit);

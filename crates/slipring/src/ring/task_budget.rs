@@ -9,9 +9,9 @@
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Number of the call that ends a streak of results. The streak is so long that the readings of the
-/// clock and the wake-up cost less than a nanosecond per result. A streak of slow results ends
-/// earlier, after [`LONGEST`].
+/// A streak of results ends at its call with this number. The number is so large that, per result,
+/// the readings of the clock and the wake-up cost less than a nanosecond. A streak of slow results
+/// ends earlier, after [`LONGEST`].
 const MOST: u32 = 512;
 
 /// Number of the call from which the time of a streak is measured. A task that gets a few results

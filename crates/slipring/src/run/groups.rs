@@ -96,7 +96,7 @@ impl Drop for Groups<'_> {
 /// A thread that is not yet started.
 pub(crate) struct PlannedThread<'env> {
     pub(crate) name: String,
-    /// Name by which the placement knows this thread's place.
+    /// Name under which the placement lists this thread's place.
     pub(crate) place: String,
     /// Indices of the stages that the thread may run, at least one, in the order of their
     /// declaration.
@@ -132,7 +132,7 @@ impl<'env> Work<'env> {
 /// calls the hook.
 pub(crate) struct ThreadBegin<'a, 'env> {
     pub(crate) name: &'a str,
-    /// Name by which the placement knows this thread's place.
+    /// Name under which the placement lists this thread's place.
     pub(crate) place: &'a str,
     pub(crate) places: Option<Assigned>,
     pub(crate) on_start: Option<OnStart<'env>>,

@@ -187,8 +187,9 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
                     }
                     self.run_end = end;
                 }
-                // Every handle of a segment may start in the middle of a run, and so never takes
-                // this branch, whatever other processes write.
+                // A handle of a segment never takes this branch, whatever other processes write:
+                // every such handle may start in the middle of a run, and so takes the branch
+                // above.
                 Stamp::Unpublished => {
                     unreachable!("a dependency released a position that is not published")
                 }
