@@ -76,7 +76,8 @@ fn main() -> Result<()> {
             }
         })
         .read("collect", |request, _| {
-            // The requests of one producer stay in order; its starts grow by `producers`.
+            // The requests of one producer stay in order: each start is greater than the previous
+            // one by `producers`.
             let due = match last[request.producer] {
                 0 => request.producer as u64 + 1,
                 last => last + producers as u64,

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use common::{empty, hollow_jdk};
 
-/// Requests of 500 events, and of 50 events by contenders named `small`.
+/// The requests to a foreign program. Each asks for 500 events, or for 50 if it is named `small`.
 const REQUESTS: &str = "\
 open one ring=64 events=500 gap=320 until=147717 steps=1 warm=0
 open one ring=64 events=500 gap=320 until=147000 steps=1 warm=0

@@ -96,8 +96,8 @@ pub fn peers(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
     step.run(&call.env("SLIPRING_PROGRESS", "1"))
 }
 
-/// Runs the models of the memory orderings whose names contain one of `filters`; all if there is
-/// none. This program starts the models itself: see `models.rs`.
+/// Runs the models of the memory orderings whose names contain one of `filters`, or all models if
+/// there is no filter. This program starts the models itself: see `models.rs`.
 pub fn loom(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
     let folder = step.scratch("loom");
     let all = [MODELS.to_owned()];

@@ -1,8 +1,8 @@
 //! Runs other programs. Each call is printed in the syntax of a shell, and its test results are
 //! counted.
 //!
-//! Programs are run by hand-made code, because a limit on hangs must end the whole family of a
-//! program, which std does not do.
+//! A program that hangs is ended together with all of its descendants. The standard library cannot
+//! do that, so this module starts and ends programs with code of its own.
 
 use std::{
     env,

@@ -1,9 +1,9 @@
 //! Judges whether a running check hangs, from its output and the time that passes.
 //!
 //! The limit is on the time without progress, never on the total: a check that takes seven times as
-//! long on a busy machine still makes progress. While tests run, only the end of a test is
-//! progress, or an execution of a model; a hung test may print as much as it likes. Elsewhere each
-//! line is progress, such as a crate that cargo begins to compile.
+//! long on a busy machine still makes progress. While tests run, only the end of a test or an
+//! execution of a model counts as progress, because a hung test may print any number of lines. At
+//! other times each line counts, such as the line about a crate that cargo begins to compile.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -13,7 +13,8 @@ pub const TURN: Duration = Duration::from_secs(1);
 /// starved, and its check with it.
 const AT_MOST: Duration = Duration::from_secs(2);
 
-/// The end of a harness's line about a slow test. Such a line is no progress.
+/// The end of the line with which a harness reports a slow test. Such a line does not count as
+/// progress.
 const SLOW: &str = " has been running for over ";
 /// The words between a model's name and its number of executions.
 const GOES_ON: &str = " goes on: ";

@@ -200,7 +200,7 @@ fn blocks<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<Vec<&'t str>> {
     found
 }
 
-/// Returns a block as a piece, if it is long enough. Points of a list keep their lines.
+/// Returns a block as a piece, if it is long enough. Each point of a list begins a new line.
 fn piece(name: &str, block: &[&str]) -> Option<Piece> {
     let is_point = |line: &str| {
         let number = line.trim_start_matches(|c: char| c.is_ascii_digit());

@@ -191,7 +191,7 @@ fn no_print_panics_on_a_closed_pipe_or_a_full_disk() {
             "{args:?}: no stream takes the message, and the program must not panic"
         );
     }
-    // The exit code stays the same where standard error takes no message.
+    // The exit code stays the same if the message cannot be written to standard error.
     for (args, code) in [
         (["lab", "wait"].as_slice(), 2),
         (&[], 2),

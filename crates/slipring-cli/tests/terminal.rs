@@ -1,5 +1,5 @@
-//! `slipring top` on a terminal: what it draws, and that the terminal is restored whatever ends the
-//! program.
+//! `slipring top` on a terminal: what it draws, and that the terminal is restored however the
+//! program ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -68,7 +68,8 @@ fn keys_quit() {
         pty.send(key);
         assert_eq!(pty.end().code(), Some(0), "{key:?}");
     }
-    // The number of looks ends the program, too. Then the last look determines the exit code.
+    // The program also ends after the given number of looks. Then the last look determines the exit
+    // code.
     let mut pty = start(&name, &["--count", "3"]);
     assert_eq!(pty.end().code(), Some(0));
 }

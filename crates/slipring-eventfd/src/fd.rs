@@ -229,8 +229,8 @@ impl EventFd {
         Ok(taken)
     }
 
-    /// Returns the waker that signals, for other sources that wake the loop: futures that it polls,
-    /// or its own threads.
+    /// Returns the waker that signals the descriptor. With it, other sources can wake the loop,
+    /// such as futures that the loop polls, or other threads of the program.
     ///
     /// Any number of threads may use the waker at once. After the `EventFd` is dropped, the waker
     /// does nothing.

@@ -137,7 +137,7 @@ fn no_wake_up_is_lost_with_edge_triggered_epoll() {
     let _watched = watchdog::watched();
     const EACH: u64 = 10_000;
     let (mut rxs, publishing) = several(3, EACH);
-    // The first descriptor serves two rings, so it is signalled while it is readable.
+    // The first descriptor serves two rings, so it is also signalled while it is readable already.
     let fds = [EventFd::new().unwrap(), EventFd::new().unwrap()];
     let epoll = Epoll::triggered_by(epoll::EventFlags::ET, &fds);
     let (mut next, mut open) = ([0; 3], [true; 3]);

@@ -13,7 +13,7 @@ use crate::ends::{PATIENCE, impatient};
 pub trait Halves: Sized + Send {
     /// The half that fulfils the promise.
     type Own: Send;
-    /// Makes a promise: the half that waits, and the half that fulfils.
+    /// Makes a promise and returns its two halves: the one that waits and the one that fulfils.
     fn new() -> (Self, Self::Own);
     /// Fulfils a promise with the promise of the next turn. If the other end is gone, nothing waits
     /// for the promise; that is no error.

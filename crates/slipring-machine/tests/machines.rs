@@ -630,7 +630,7 @@ fn memory_lies_where_most_threads_are() {
     };
     let (first, second) = ("0-7,16-23".to_owned(), "8-15,24-31".to_owned());
     assert_eq!(place("cpus:0,8,9", &["producer", "a", "b"]), (Some(1), second.clone()));
-    // Both nodes have one thread, and the producer's comes first.
+    // Each node has one thread, so the producer's node is chosen.
     assert_eq!(place("cpus:8,0", &["producer", "a"]), (Some(1), second));
     assert_eq!(place("producer=0,a=9,b=16", &["producer", "a", "b"]), (Some(0), first));
     let container = Machine::from_snapshot(&snapshot("container-cgroup1")).unwrap();

@@ -129,7 +129,7 @@ impl Connection {
 pub(crate) struct Queue {
     /// Bytes, each chunk with the time of its arrival.
     pub(crate) chunks: VecDeque<(Instant, Vec<u8>)>,
-    /// Number of bytes in the chunks and in the writer's hands.
+    /// Number of bytes in the chunks, and of bytes that the writer has taken and not written yet.
     pub(crate) bytes: u64,
     /// Whether the sender has closed the connection.
     pub(crate) ended: bool,

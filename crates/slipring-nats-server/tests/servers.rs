@@ -210,7 +210,7 @@ fn a_server_asks_for_tls() {
     assert!(missing.to_string().contains("no-cert.pem"), "{missing}");
 }
 
-/// Environment variable that is set in the process that starts a server and is killed.
+/// Environment variable that marks the child process: the child starts a server and is then killed.
 const CHILD: &str = "SLIPRING_NATS_CHILD";
 
 #[test]

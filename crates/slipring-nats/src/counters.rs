@@ -55,7 +55,7 @@ pub struct Counters {
     pub reconnects: u64,
     /// Number of doubts. In each, the sink asked the engine where to continue.
     pub doubts: u64,
-    /// Reason of the last doubt; empty if there was none.
+    /// Reason for the last doubt; empty if there was none.
     pub last_doubt: String,
     /// Number of events that were dropped during outages ([`Outage::DropAfter`](crate::Outage)).
     pub dropped: u64,

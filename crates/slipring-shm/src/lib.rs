@@ -63,8 +63,8 @@
 //!
 //! # A single value
 //!
-//! A [`PromiseSegment`] holds one value, which one process hands to another, once. The value
-//! survives a killed process on either side.
+//! A [`PromiseSegment`] holds one value, which one process hands to another exactly once. The value
+//! survives if either process is killed.
 //!
 //! # Alive or dead
 //!
@@ -150,10 +150,10 @@
 //!
 //! # Tasks and event loops
 //!
-//! Handles of a segment can wait in tasks of any runtime, in a `Selector` and in loops on `epoll`
-//! (`slipring-eventfd`), as handles within one process can: see `slipring::guide::tasks`. Then a
-//! thread named `slipring-tasks` of this process sleeps in the kernel on behalf of the tasks. The
-//! thread learns of deaths within a notice, and ends with the last handle.
+//! Like handles within one process, handles of a segment can wait in tasks of any runtime, in a
+//! `Selector` and in loops on `epoll` (`slipring-eventfd`); see `slipring::guide::tasks`. A thread
+//! of this process, named `slipring-tasks`, then sleeps in the kernel on behalf of the tasks. It
+//! learns of a death within one notice, and ends with the last handle.
 //!
 //! ```
 //! # use std::{future::Future, pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread};

@@ -366,9 +366,9 @@ impl Call {
     }
 }
 
-/// The number of instructions, spread over each call, before which a victim is killed, unless all
-/// are asked for. In addition, victims are killed behind each change of the segment, and around
-/// each system call.
+/// A victim is killed before each of this many instructions, which are spread over the call. With
+/// `SLIPRING_KILL_ALL`, victims are killed before every instruction. In addition, victims are
+/// killed after each change of the segment, and around each system call.
 const PLACES: usize = 60;
 
 fn role_instructions() {

@@ -46,7 +46,7 @@ fn mutated(corpus: &[Vec<u8>], random: &mut fastrand::Rng) -> Vec<u8> {
     input
 }
 
-/// Runs a target. If `SLIPRING_SOAK=1` is set, it gets fifty times as many inputs.
+/// Runs a target, with fifty times as many inputs if `SLIPRING_SOAK=1` is set.
 fn run(target: &str, body: fn(&[u8]), inputs: usize) {
     let corpus = corpus(target);
     corpus.iter().for_each(|input| body(input));

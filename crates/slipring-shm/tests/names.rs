@@ -58,7 +58,7 @@ fn deadline(time: Duration) -> Instant {
     Instant::now() + time
 }
 
-/// Waits as two participants until a warning has come, and then for some notices more.
+/// Waits as two participants until a warning has come, and then for a few more notices.
 fn role_waiter() {
     count_warnings();
     let segment = Segment::<u64>::open(value("NAME")).unwrap();

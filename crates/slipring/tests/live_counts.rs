@@ -31,7 +31,7 @@ fn counts(monitor: &Monitor<u64>, party: &str) -> (u64, u64, u64, u64) {
     (party.events, party.batches, party.tombstones, party.waits)
 }
 
-/// Number of calls for each way to publish, and of publications before each way to read.
+/// Number of calls in each way of publishing, and number of publications for each way of reading.
 const CALLS: u64 = 300;
 
 /// Publishes in every way that a producer offers (a *path*), into a ring that is never full.

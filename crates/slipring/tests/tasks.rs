@@ -350,8 +350,8 @@ fn beside_another_task(results: &Cell<u32>, first: impl Future<Output = ()>) -> 
 /// than [`SLOTS`].
 const READY: u32 = 2000;
 const SLOTS: usize = 2048;
-/// Allowed length of a row. A *row* is the results that a task takes before it lets another task
-/// run. A row of slow results is shorter.
+/// Allowed length of a row. A *row* is a series of results that a task takes before it lets another
+/// task run. A row of slow results is shorter.
 const ROW: std::ops::RangeInclusive<u32> = 15..=511;
 
 fn ends_its_rows(seen: &[u32]) {

@@ -10,8 +10,8 @@ use std::path::Path;
 /// `\u{1b}`, `\n`, and `\xff` for a byte that is not UTF-8. Text of more than `limit` characters is
 /// cut there and ends with `…`.
 pub fn escaped(text: &[u8], limit: usize) -> String {
-    // The escape of one byte has at most four times its length. So the end of a very long text need
-    // not be examined: the cut comes before it.
+    // The result is cut after `limit` characters, and each of its characters stands for at most
+    // four bytes of the text. So the rest of a very long text need not be examined.
     let mut out = String::new();
     for chunk in text[..text.len().min(limit.saturating_mul(4).saturating_add(4))].utf8_chunks() {
         // Quotes and backslashes print as themselves, so names keep their apostrophes.

@@ -70,7 +70,7 @@ pub fn run(feed: Feed<'_>, schema: &Schema, size: Size, stages: &mut Stages) -> 
 
         distribute(feed, &queues, &used, batches, size.batch);
         drop(queues);
-        // A panic of the merging thread is raised again on this one.
+        // A panic of the merging thread is raised again on the calling thread.
         merging.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

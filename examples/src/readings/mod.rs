@@ -64,7 +64,7 @@ pub fn run(
             !same_file(output, &args.file),
             "the journal would overwrite the input file {shown}"
         );
-        // Only a regular file is an error here: a pipe or a device can take both texts.
+        // Only a regular file is refused here, because a pipe or a device can take both texts.
         let shared = |stream| output.is_file() && same_file(output, Path::new(stream));
         ensure!(
             !shared("/dev/stdout"),

@@ -52,8 +52,8 @@ pub enum Reading {
 impl Schema {
     /// Finds delimiter and columns in the header that `text` begins with.
     ///
-    /// Without a delimiter in the options, the delimiter is the first of comma, semicolon and tab
-    /// with which the header has all needed columns.
+    /// If the options name no delimiter, tries comma, semicolon and tab in this order, and takes
+    /// the first with which the header has all needed columns.
     ///
     /// # Errors
     ///

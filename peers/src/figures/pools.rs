@@ -187,8 +187,8 @@ pub fn checked(spec: Spec, runs: impl IntoIterator<Item = PoolRun>) -> Vec<Conte
     runs.into_iter().map(contender).collect()
 }
 
-/// Returns the contenders of a pool of two. `overhead` asks the contenders in other languages for
-/// the time above half of the work.
+/// Returns the contenders of a pool of two. With `overhead`, the contenders in other languages
+/// report the time beyond half of the work.
 fn contenders(spec: Spec, overhead: bool, programs: &Programs) -> Vec<Contender> {
     use ContenderKind::{Alone, Ours, Peer};
     let runs: [PoolRun; 20] = [

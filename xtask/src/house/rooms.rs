@@ -102,7 +102,7 @@ pub fn homeless(house: &House) -> Vec<usize> {
     (0..house.files.len()).filter(|file| !known(file)).collect()
 }
 
-/// Returns the arrows between rooms of the table that lead upwards or across.
+/// Returns the arrows that lead upwards or across between the rooms of the table.
 pub fn upwards(house: &House, arrows: &Arrows) -> Vec<Upwards> {
     let allowed = |from: &str, to: &str| {
         from == to

@@ -26,10 +26,10 @@ use crate::{
     steps, workspace,
 };
 
-/// The time limit of a test of a mutant, in multiples of its usual time; [`LEAST`] at least. A
+/// Time limit for a mutant's test, as a multiple of the test's usual time; never below [`LEAST`]. A
 /// mutant may make a model explore without end, so the limit is on the total, not on progress.
 const PATIENCE: u32 = 5;
-/// The lowest time limit of a test of a mutant.
+/// Shortest time limit for a mutant's test.
 const LEAST: Duration = Duration::from_secs(60);
 /// The interval at which a running test learns that another one has failed.
 const TURN: Duration = Duration::from_millis(100);

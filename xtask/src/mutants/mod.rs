@@ -73,7 +73,7 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
     if mutants.is_empty() {
         return Err(Trouble::Failed("no mutant was found: `--only` fits no file".to_owned()));
     }
-    // An output that cannot be written fails before the hours of judging.
+    // If an output cannot be written, the run fails here, and not after hours of judging.
     if let Some(output) = &options.output {
         let opened = fs::OpenOptions::new().append(true).create(true).open(output);
         opened.map_err(|error| format!("cannot write to {}: {error}", output.display()))?;

@@ -75,7 +75,7 @@ pub struct Labelled {
 }
 
 impl Labelled {
-    /// Collects the names of a library with these files.
+    /// Collects the names of edges and functions from a library's files.
     pub fn of<'s>(files: impl Iterator<Item = (&'s Path, &'s Source)> + Clone) -> Self {
         let mut labelled = Self::default();
         for (file, source) in files.clone().filter(|(file, _)| layout::is_edges(file)) {
@@ -279,7 +279,7 @@ fn statements(block: &syn::Block) -> Vec<Statement<'_>> {
 #[derive(Debug)]
 struct Facts<'l> {
     known: &'l Labelled,
-    /// The names of the called functions and methods, and of the functions passed on.
+    /// The names of functions and methods that are called or passed as values.
     calls: Vec<String>,
     /// The labels of the edges whose operations are called.
     edges: Vec<String>,

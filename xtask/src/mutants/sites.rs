@@ -410,7 +410,8 @@ fn fence_before_notify() {}
         }
         for mutant in found.iter().filter(|mutant| mutant.exchanges()) {
             let text = fs::read_to_string(folder.join(&mutant.file)).unwrap();
-            // An exchange only moves text; at most it adds a name for the value of its block.
+            // An exchange only moves text. At most, it adds the name `exchanged` for the value of
+            // its block.
             let letters = |text: &str| {
                 let mut letters: Vec<char> =
                     text.replace("exchanged", "").chars().filter(|c| !c.is_whitespace()).collect();

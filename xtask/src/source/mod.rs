@@ -18,7 +18,7 @@ use syn::{
 
 pub use strip::{is_gated, stripped};
 
-/// The conditions under which an item is for tests alone.
+/// The `cfg` conditions under which an item is compiled for tests only.
 pub const TESTS: &[&str] = &["test"];
 
 /// A parsed source file.

@@ -24,8 +24,8 @@ impl File {
         self.path.extension().is_some_and(|extension| extension == "rs")
     }
 
-    /// Returns the parsed file, or `None` if it is no Rust. A file that does not parse is an error,
-    /// once.
+    /// Returns the parsed file, or `None` if it is not Rust. A file that does not parse is reported
+    /// as an error once.
     pub fn source(&self, found: &mut Findings) -> Option<&Source> {
         let mut parse = || match Source::parse(&*self.text) {
             Ok(source) => Some(source),

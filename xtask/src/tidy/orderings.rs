@@ -1,6 +1,6 @@
 //! The rule that each crate states its memory orderings in few, named places.
 //!
-//! `Relaxed` orders nothing and may stand anywhere; imports state nothing. An ordering of the
+//! `Relaxed` orders nothing and may stand anywhere. An import is not a use. An ordering of the
 //! standard library is known by its name: alone, or behind `Ordering`, `atomic` or `sync`.
 
 use proc_macro2::{TokenStream, TokenTree};

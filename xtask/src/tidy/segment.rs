@@ -33,7 +33,7 @@ struct Code {
 /// A field of a struct: its offset in bytes, its type and its name.
 type Field = (u64, String, String);
 
-/// Constants and structs by file, to look names up.
+/// The constants and structs of each file, among which names are looked up.
 struct World(BTreeMap<String, Code>);
 
 /// Finds tables that the page lacks, and tables that differ from the code.

@@ -79,7 +79,8 @@ pub fn columns(file: &File, found: &mut Findings) {
 pub struct Strays(Vec<(String, &'static str)>);
 
 impl Strays {
-    /// Returns the words that are always wrong, and the places where this machine keeps its copy.
+    /// Returns the words that are wrong in any copy, and two paths that belong only to this one:
+    /// the root and the home directory.
     pub fn of_this_machine(root: &Path) -> Self {
         let mut strays = Self::always();
         let here = "a file of the project names no place of one copy";

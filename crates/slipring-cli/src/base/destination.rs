@@ -209,7 +209,8 @@ fn temporary(path: &Path, existing: Option<&File>) -> io::Result<NamedTempFile> 
     Ok(file)
 }
 
-/// Saves content that could not reach its destination in another place, and describes that place.
+/// Called when content could not reach its destination: saves it in another place, and describes
+/// that place.
 fn keep_elsewhere(path: &Path, content: &str) -> String {
     let extension =
         path.extension().map(|extension| format!(".{}", extension.display())).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The series behind a plot, by panel and row, for plots and for the tables behind them.
+//! The series that a plot shows, by panel and row. Plots and their tables are made from the same
+//! series.
 
 use super::figure::{Figure, PlotKind};
 use super::metric::Value;

@@ -66,7 +66,7 @@ struct About<'a> {
     parties: &'a [PartyView],
 }
 
-/// Returns `number` and the word `event`, in the right form.
+/// Returns `number` and the word `event`, in the singular or the plural.
 fn events(number: u64) -> String {
     format!("{} event{}", HumanCount(number), if number == 1 { "" } else { "s" })
 }

@@ -61,7 +61,7 @@ impl Keyboard {
     }
 }
 
-/// A terminal that can be restored from anywhere, even by the hook of a panic.
+/// A terminal that can be restored from anywhere, even by a panic hook.
 #[derive(Clone)]
 pub(super) struct Restore(Arc<Option<Keyboard>>);
 

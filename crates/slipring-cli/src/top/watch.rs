@@ -44,8 +44,8 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Returns the time of the look that follows a look that was due at `due`. Missed looks are not
-/// made up for.
+/// Returns the time of the next look, if the last look was due at `due`. Missed looks are not made
+/// up for.
 pub fn next(due: Instant, interval: Duration) -> Instant {
     (due + interval).max(Instant::now())
 }

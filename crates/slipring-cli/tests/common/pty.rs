@@ -17,7 +17,8 @@ use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 pub struct Pty {
     /// The other end of the terminal; `None` once the terminal is closed.
     terminal: Option<File>,
-    /// The program's end of the terminal, which this process keeps open to check its modes.
+    /// The program's end of the terminal, which this process keeps open to check the terminal's
+    /// modes.
     ours: Option<OwnedFd>,
     before: Termios,
     pub child: Child,

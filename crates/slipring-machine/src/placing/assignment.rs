@@ -115,8 +115,9 @@ impl Assignment {
         &self.memory_cpus
     }
 
-    /// Returns whether the threads' CPUs, all busy, would use more time than the quota of this
-    /// process's control group. The system then stops the threads in each period.
+    /// Returns whether the threads' CPUs, if all of them were busy, would use more time than the
+    /// quota of this process's control group allows. The system then stops the threads in each
+    /// period.
     ///
     /// ```
     /// use slipring_machine::{Machine, Placement, Snapshot};

@@ -17,9 +17,9 @@ use super::api::{
 use super::connection::{Connection, Fault};
 use crate::message::{DESCRIPTION, POSITION};
 
-/// Reason of a doubt about an append that was neither acknowledged nor refused. A server whose disk
-/// is full sends no answer to a message, and refuses a batch as incomplete. Such a server stores
-/// nothing until it is restarted (nats-server 2.15.1).
+/// Reason for a doubt about an append that was neither acknowledged nor refused. A server whose
+/// disk is full sends no answer to a message, and refuses a batch as incomplete. Such a server
+/// stores nothing until it is restarted (nats-server 2.15.1).
 pub const UNACKNOWLEDGED: &str = "an acknowledgement is missing; if the server's disk is full, as \
                                   its log then says, make room there and restart it";
 

@@ -78,7 +78,7 @@ pub struct Role {
 
 impl Role {
     /// Starts the role `name` with values that the role reads by [`value`]. `step` names the step
-    /// at which the role is killed, and says at which passage of that step.
+    /// at which the role is killed, and says at which of the role's passages of this step.
     pub fn start(name: &str, values: &[(&str, &str)], step: Option<(&str, u32)>) -> Role {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["plays_a_role", "--exact", "--nocapture", "--test-threads=1"]);

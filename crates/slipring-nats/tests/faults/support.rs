@@ -15,8 +15,8 @@ use slipring_nats_server::Client;
 
 use crate::common::*;
 
-/// Returns how many faults of a kind a test makes: `few`, or `SLIPRING_FAULTS`, or 200 where
-/// `SLIPRING_SOAK` asks for long runs.
+/// Returns how many faults of a kind a test makes: the number in `SLIPRING_FAULTS`, if it is set,
+/// or else `few`. If `SLIPRING_SOAK` is set instead, the number is at least 200.
 pub fn faults(few: u64) -> u64 {
     let stated = std::env::var("SLIPRING_FAULTS").ok().and_then(|number| number.parse().ok());
     let soaks = std::env::var_os("SLIPRING_SOAK").is_some();

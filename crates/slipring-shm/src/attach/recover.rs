@@ -78,7 +78,7 @@ impl<F: AsFd> Drop for LockedByte<F> {
     }
 }
 
-/// The participant's description for recoveries, while one claim uses it.
+/// The participant's open file description for recoveries, while one claim uses it.
 struct InUse<'a>(MutexGuard<'a, UnsharedFd>);
 
 impl AsFd for InUse<'_> {

@@ -31,7 +31,7 @@ pub(crate) fn on_death(number: u8) -> Option<OnDeath> {
 /// Names of the kinds of delivery, indexed by their numbers in the stage table.
 pub(crate) const DELIVERIES: [&str; 4] = ["each", "pool", "shards", "tap"];
 
-/// Returns the number by which the stage table states a kind of delivery.
+/// Returns the number that stands for a kind of delivery in the stage table.
 pub(crate) fn delivery_number(delivery: StageDelivery) -> u8 {
     match delivery {
         StageDelivery::Each => 0,

@@ -81,7 +81,7 @@ impl<H: Handles> Attached<H> {
     /// ```
     ///
     /// # Cost
-    /// A waiting call makes one system call in each notice, as it also does without this setting.
+    /// None: with or without this setting, a waiting call makes one system call per notice.
     pub fn require_name(self) -> Attached<H> {
         self.places.require_name();
         self
@@ -169,7 +169,7 @@ impl<H: Handles> Attached<H> {
     /// ```
     ///
     /// # Cost
-    /// The call takes one system call while the name refers to the attached file.
+    /// The call costs one system call as long as the name refers to the attached file.
     ///
     /// # Errors
     /// Fails if the system does not report which file the name refers to.

@@ -24,7 +24,7 @@ use crate::layout::{Area, Checked, LINE, StageRecord};
 use crate::system::lock;
 use crate::system::machine::Process;
 
-/// Number by which the stage table states delivery to a pool.
+/// Number that stands for delivery to a pool in the stage table.
 pub(super) const POOL: u8 = 1;
 /// Number by which the stage table states delivery to shards.
 pub(super) const SHARDS: u8 = 2;

@@ -151,7 +151,7 @@ pub fn kill_at(step: &str) {
     unsafe { std::env::set_var(STEP, format!("kill {step}")) };
 }
 
-/// A program and its arguments, which start the test binary.
+/// A command (a program and its arguments) that starts the test binary.
 pub type Wrapper<'a> = &'a [&'a str];
 
 impl Role {

@@ -187,7 +187,7 @@ impl Version {
     /// limit, or its files state no limit.
     fn left(self, folder: &str, read: Read<'_>) -> Option<(u64, MemoryLimit)> {
         let number = |name: &str| read(&format!("{folder}/{name}"))?.trim().parse::<u64>().ok();
-        // If a group has no limit, version 2 says `max`, and version 1 says a number near 2^63.
+        // If a group has no limit, version 2 says `max`, and version 1 gives a number near 2^63.
         let limits = self.limits.iter().filter_map(|&name| Some((number(name)?, name)));
         let (limit, name) = limits.filter(|(limit, _)| *limit < 1 << 62).min()?;
         let stat = read(&format!("{folder}/memory.stat")).unwrap_or_default();

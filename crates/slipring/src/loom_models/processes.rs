@@ -414,8 +414,8 @@ fn loom_twin_held_back() {
 }
 
 /// A producer publishes the runs `before`, and dies after its first `stores` stores. Its successor
-/// publishes the runs `after`. Meanwhile, the stages, one behind the other, read and release
-/// events, also in the middle of a run. `stages` is their number.
+/// publishes the runs `after`. Meanwhile, a line of `stages` stages reads and releases events, also
+/// in the middle of a run.
 fn a_producer_dies(
     stores: usize,
     (capacity, stages): (usize, usize),

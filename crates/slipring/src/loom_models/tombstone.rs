@@ -63,8 +63,7 @@ fn loom_twin_forgotten_unburied() {
     );
 }
 
-/// A producer forgets a claim and drops its handle. The drop of the producer's handle turns the
-/// forgotten slots into a tombstone.
+/// A producer forgets a claim. When its handle is dropped, the forgotten slots become a tombstone.
 #[test]
 fn loom_a_forgotten_claim_is_settled_by_the_end() {
     explore(500, Some(3), || {

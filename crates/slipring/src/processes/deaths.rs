@@ -284,7 +284,7 @@ mod tests {
     /// A tick of the coarse clock, in nanoseconds.
     const TICK: u64 = 4_000_000;
 
-    /// A handle's schedule of checks, and the number of its readings of the clock.
+    /// A handle's schedule of checks, and the number of times that the handle has read the clock.
     #[derive(Default)]
     struct Loop {
         checks: DeathChecks,

@@ -33,7 +33,8 @@ impl Delivery for SeatedWorker {
     type Position<E, L: Layout> = WorkerPosition<E, L, SeatedRole>;
 }
 
-/// A delivery whose handles follow the handle of a process that died or left.
+/// A kind of delivery in which a new handle takes over from the handle of a process that died or
+/// left.
 pub trait Succeeds: Delivery {
     /// Returns the positions of the events that the handle lends again.
     #[doc(hidden)]

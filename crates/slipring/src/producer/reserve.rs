@@ -45,7 +45,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.free_slots(0)
     }
 
-    /// Like [`Producer::remaining`], but keeps an open claim of `claimed` positions open.
+    /// Like [`Producer::remaining`], for a handle with an open claim of `claimed` positions, which
+    /// this call does not end.
     pub(crate) fn free_slots(&mut self, claimed: usize) -> usize {
         if S::MANY {
             self.next = self.core.control.positions.claimed(&self.core.control.plan, self.next).0;

@@ -111,8 +111,7 @@ impl Declaration {
         self.plan_for(&Wait::Blocking)
     }
 
-    /// Makes the plan of the ring for parties that all, in every process, follow the wait strategy
-    /// `wait`.
+    /// Makes the ring's plan. In it, all parties of all processes follow the wait strategy `wait`.
     pub(super) fn plan_for(&self, wait: &Wait) -> Result<Plan, BuildError> {
         let spec = |stage: &StageDeclaration| {
             let access = if stage.writes { Access::Write } else { Access::Read };

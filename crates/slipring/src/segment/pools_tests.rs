@@ -232,7 +232,7 @@ fn an_adopter_dies_too() {
     assert_eq!((0..3).map(|seat| ring.seat(seat).deaths()).sum::<u32>(), 3);
 }
 
-/// Parties that wait recover a dead worker themselves: a colleague, a stage behind, the producer.
+/// A worker, a later stage or a producer that waits recovers a dead worker itself.
 #[test]
 fn whoever_waits_recovers_a_dead_worker() {
     let _watched = crate::watchdog::watched();

@@ -31,8 +31,9 @@
 //!
 //! If the graph has more threads than cores, the waiter yields a few times and then sleeps.
 //!
-//! If a producer waits for room in a full ring, the stages have events to handle meanwhile. If that
-//! takes long enough, the producer sleeps by a timer ([`full_ring`](super::full_ring)).
+//! While a producer waits for room in a full ring, the stages still have events to handle. If
+//! handling them takes long enough, the producer sleeps until a timer expires
+//! ([`full_ring`](super::full_ring)).
 //!
 //! Invariants
 //! - I1: the sleep at the end of a plan ends at a notification, or after the bounded time that the
@@ -448,8 +449,9 @@ impl Adaptive {
         (since - lent, lent, contended)
     }
 
-    /// Accounts for the time since the clock's last reading, in a spin that ends at `until` unless
-    /// the waiter lends its core. Ends the spin if the core is contended or the budget is spent.
+    /// Accounts for the time since the clock's last reading, during a spin that is due to end at
+    /// `until`. Time for which the waiter lent its core moves that end. Ends the spin at once if
+    /// the core is contended or the budget is spent.
     fn spend(&mut self, now: Instant, last_reading: Instant, until: Instant) {
         let yielded = self.yielded;
         let (own, lent, contended) = self.divide(now, last_reading);

@@ -70,7 +70,7 @@ enum Thread {
     Absent,
     /// The thread uses neither the queue nor the ring. It may run wakers.
     Outside,
-    /// The thread is outside, and waits for a task or for the end.
+    /// Like `Outside`, but the thread waits for a task or for the end.
     Idle,
     /// The thread uses the queue and the ring.
     Inside,

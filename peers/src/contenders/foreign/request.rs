@@ -162,7 +162,7 @@ impl Answer {
     }
 
     /// Returns the values by metric. With `overhead`, the program's own measurement of the work is
-    /// subtracted from `ns`, because the same steps may take another time in each language.
+    /// subtracted from `ns`, because the same steps may take a different time in each language.
     pub fn values(self, overhead: bool) -> Values {
         let above = if overhead { self.alone } else { 0.0 };
         let value = |(metric, value)| (metric, if metric == "ns" { value - above } else { value });

@@ -45,7 +45,7 @@ fn send(tx: &mut impl Producer<u64>, event: u64, yields: bool) {
     }
 }
 
-/// Produces on the calling thread. At the end the producer is dropped, which waits for the stages.
+/// Produces on the calling thread. At the end, the drop of the producer waits for the stages.
 fn run(mut tx: impl Producer<u64>, timing: &Timing, steps: u32, yields: bool) {
     timing.produce(steps, |event| send(&mut tx, event, yields));
 }

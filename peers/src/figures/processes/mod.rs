@@ -295,8 +295,8 @@ fn wake(size: Size) -> Figure {
     figure("wake of a sleeping reader", "ns", between(&WAKES, 8, Work::Wake { rounds }))
 }
 
-/// Returns the figures of what checks for deaths cost: nanoseconds per event for a busy ring, and
-/// processor time per second for a sleeping reader.
+/// Returns the figures for the cost of checks for deaths: nanoseconds per event for a busy ring,
+/// and processor time per second for a sleeping reader.
 fn notices(size: Size) -> [Figure; 2] {
     let stream = StreamSpec { ring: 1024, events: events(size, 0), batch: 1, steps: 0 };
     let idle = Work::Idle { time: Duration::from_millis(size.pick(100, 1_000, 3_000)) };
@@ -315,7 +315,7 @@ fn notices(size: Size) -> [Figure; 2] {
     ]
 }
 
-/// Returns the figure of a stream before which a sleeping reader of a tap is killed.
+/// Returns the figure of a stream that begins after a tap's sleeping reader was killed or has left.
 fn dead_sleeper(size: Size) -> Figure {
     let spec = StreamSpec { ring: 1024, events: events(size, 0), batch: 1, steps: 0 };
     let contender = |(name, fate, notice_ms)| {

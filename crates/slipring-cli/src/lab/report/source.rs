@@ -110,7 +110,7 @@ struct Ours<'a> {
 impl<'a> Ours<'a> {
     fn of(about: &About, reference: &Reference, results: &'a Results) -> Option<Self> {
         // If no metric has the same meaning, the metric of the first plot over the same parameter
-        // takes its place.
+        // is used instead.
         let plotted = about.figures.iter().find_map(|figure| match figure.kind {
             PlotKind::Lines { x, metric, .. } if x == reference.x => Some(metric),
             _ => None,

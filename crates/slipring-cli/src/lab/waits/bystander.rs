@@ -162,7 +162,7 @@ impl Bystander {
             .context("the bystander does not start")?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (sender, lines) = channel();
-        // From here on, dropping the handle kills the process after any failure.
+        // From here on, any failure drops the handle, and the drop kills the process.
         let mut bystander = Self { child, stdin, lines, line_timeout };
         let stdout = BufReader::new(stdout.context("the bystander has no output")?);
         let read = move || _ = stdout.lines().try_for_each(|line| sender.send(line));

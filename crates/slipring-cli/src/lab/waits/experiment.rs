@@ -1,4 +1,4 @@
-//! The experiment for readers, and its part in a run of all experiments.
+//! The description of the experiment for a reader, and its part in a run of all experiments.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ impl Plan {
         self.rounds.unwrap_or_else(|| arrival.rounds(self.size))
     }
 
-    /// Measures one arrival pattern after the other, and calls `each` with the results of each.
+    /// Measures one arrival pattern after the other, and calls `each` with each pattern's results.
     /// Returns `false` if the user has ended the measurement; then the incomplete pattern is left
     /// out.
     pub fn run(

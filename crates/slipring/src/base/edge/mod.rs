@@ -484,7 +484,7 @@ pub(crate) mod settled {
         word.load(twin!("settled-seen-relaxed": Acquire => Relaxed))
     }
 
-    /// Registers a sleeper, after it was stored, unless the promise is settled.
+    /// Registers a sleeper that the caller has stored, unless the promise is settled.
     #[inline(always)]
     pub(crate) fn register(word: &AtomicU32, pending: u32, asleep: u32) -> bool {
         let order = twin!("sleeper-unreleased": Release => Relaxed);
@@ -502,9 +502,9 @@ pub(crate) mod settled {
 pub(crate) mod last_used {
     use super::*;
 
-    /// Adds a number that says that the waiter no longer uses the allocation. Returns the previous
-    /// word, which says whether the promise still uses the allocation. If not, the caller may read
-    /// the value and free the allocation.
+    /// Adds `abandoned` to the word, which marks that the waiter no longer uses the allocation.
+    /// Returns the previous word. If it shows that the promise no longer uses the allocation
+    /// either, the caller may read the value and free the allocation.
     #[inline(always)]
     pub(crate) fn abandon(word: &AtomicU32, abandoned: u32) -> u32 {
         let order = twin!("abandoned-unreleased": AcqRel => Acquire);
