@@ -62,7 +62,7 @@ pub fn per_event(begin: Instant, events: u64) -> f64 {
 }
 
 /// Returns a function that measures the producer's work without a hand-over, in nanoseconds per
-/// event. `None` if the producer does not work.
+/// event. Returns `None` if the producer does not work.
 pub fn baseline(nanos: u32, events: u64) -> Option<Box<dyn Fn() -> f64>> {
     let baseline = move || {
         let (count, mut state) = (steps_for(nanos), 1);

@@ -40,7 +40,7 @@ pub fn forget(folder: &Path) -> io::Result<()> {
     if examples.exists() { fs::remove_dir_all(&examples) } else { Ok(()) }
 }
 
-/// Makes the call that writes the machine code into `folder`.
+/// Returns the cargo call that writes the machine code into `folder`.
 pub fn call(folder: &Path) -> Call {
     let call = Call::cargo("rustc --release -p slipring --example publish_asm").target_dir(folder);
     call.args(["--", "--emit=asm", "-Ccodegen-units=1", "-Cdebuginfo=0"])

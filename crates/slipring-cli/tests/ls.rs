@@ -30,7 +30,7 @@ fn part(name: &Name) -> Vec<String> {
     lines.take_while(end).map(str::to_owned).collect()
 }
 
-/// Returns the words of the line about a place.
+/// Returns the words in the line about a place.
 #[track_caller]
 fn place<'a>(lines: &'a [String], place: &str) -> Vec<&'a str> {
     let words = |line: &'a String| line.split_whitespace().collect::<Vec<_>>();

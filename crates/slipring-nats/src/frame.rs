@@ -301,8 +301,9 @@ impl<'p> Iterator for Events<'p> {
     }
 }
 
-/// Returns the fingerprint of a type: FNV-1a (64 bits) of its name, a zero byte, its version and
-/// its size in bytes, both as little-endian `u32`. The size of events of varying size is 0.
+/// Returns the fingerprint of a type: FNV-1a (64 bits) of its name, a zero byte, its version, and
+/// its size in bytes. Version and size are little-endian `u32`. The size of events of varying size
+/// is 0.
 ///
 /// Source of the hash: G. Fowler, L. C. Noll, K.-P. Vo, D. Eastlake, "The FNV Non-Cryptographic
 /// Hash Algorithm", RFC 9923.

@@ -241,7 +241,7 @@ fn calls_of_a_shard() {
     assert!(matches!(late, Err(BatchError::TimedOut(_))), "{late:?}");
     // The ring is full, because the other shard has not released its first block, the first one in
     // the ring. This shard has released all of its blocks. So once the other shard has handled its
-    // own, all slots are free.
+    // own blocks, all slots are free.
     assert_eq!(tx.remaining(), 0);
     assert_eq!(other.poll(8, |_, at| seen.push(at.seq)).unwrap(), 4);
     assert_eq!((&seen[3..], tx.remaining()), (&[0, 2, 5, 7][..], 8));

@@ -144,8 +144,8 @@ fn calls_that_drop_or_keep_events_tell_of_a_death() {
     }
 }
 
-/// A loop that asks for the number of free slots until there are some ends at some point, although
-/// the reader that held the slots is dead. The test tries events, copies and blocks.
+/// A loop that asks for the number of free slots ends once there are some, although the reader that
+/// held the slots is dead. The test tries events, copies and blocks.
 #[test]
 fn a_loop_on_the_free_slots_has_room_again() {
     let _watched = watched();

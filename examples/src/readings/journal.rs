@@ -1,5 +1,5 @@
 //! The journal: a line per reading, `time,station,dimension,value`. Marked readings end with
-//! `,alarm`. It is CSV: a station's name is in quotes where it needs them.
+//! `,alarm`. The format is CSV, so a station's name is quoted if necessary.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};

@@ -157,7 +157,7 @@ impl Summary {
     /// fault, and the line where it comes first.
     pub fn verdict(&self) -> Result<()> {
         if self.malformed > self.rows / 2 {
-            // Where several faults are equally common, the first one in the file counts.
+            // If several faults are equally common, the one that comes first in the file counts.
             let commonest = self.faults.iter().map(|(_, fault)| fault);
             let fault = commonest
                 .max_by_key(|fault| (fault.rows, Reverse(fault.line)))

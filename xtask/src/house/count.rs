@@ -34,7 +34,7 @@ const QUESTIONS: [&str; 9] = [
 ];
 /// The keywords before the name of a definition.
 const DEFINING: [&str; 7] = ["const", "fn", "mod", "static", "struct", "type", "let"];
-/// The library's file whose one-line forwards to its parts are counted.
+/// The library's file in which one-line functions that forward a call to a part are counted.
 const FORWARDING: &str = "ring/control.rs";
 
 /// Returns the numbers of `crates` as text.

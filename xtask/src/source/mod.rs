@@ -53,7 +53,7 @@ impl Source {
         Ok(Self { text, tokens, syntax, split: OnceCell::new() })
     }
 
-    /// Returns the text with a blank for each byte of a comment.
+    /// Returns the text, in which a blank replaces each byte of a comment.
     pub fn code(&self) -> &str {
         &self.split().0
     }

@@ -233,8 +233,8 @@ fn wide_characters_and_long_words_are_cut_at_the_edge() {
     assert!(screen.replace(' ', "").contains(&stage), "{screen}");
 }
 
-/// Rates follow from positions, even where these wrap. Waits follow from counts, and from the time
-/// for which a party does not move.
+/// Rates are computed from positions, even across a wrap. Waits are computed from counts, and from
+/// the time for which a party does not move.
 #[test]
 fn rates_and_shares_are_those_of_the_time_between_looks() {
     for first in [0, u64::MAX - 3] {

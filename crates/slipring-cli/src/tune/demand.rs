@@ -145,7 +145,7 @@ impl Demand {
         self.latency.map_or(DEFAULT_PERCENTILE, |latency| latency.percentile)
     }
 
-    /// Returns the share of the time for which one stage works.
+    /// Returns the share of the time that one stage spends working.
     pub fn utilisation(&self) -> f64 {
         self.rate.0 * self.work.as_secs_f64()
     }

@@ -108,7 +108,7 @@ impl Source {
 
     /// Makes the source end behind the last event that the stream has when the source is opened. By
     /// default the source follows the stream until it is stopped. If the stream was already emptied
-    /// when the source is opened, its end is unknown ([`Error::Emptied`]).
+    /// when the source is opened, the stream's end is unknown ([`Error::Emptied`]).
     ///
     /// Example: [`Source`].
     pub fn until_end(mut self) -> Source {

@@ -38,8 +38,7 @@ pub(crate) struct DeclaredGraph {
     misplaced: Option<&'static str>,
 }
 
-/// Returns whether a stage record can hold the offset and length of a key, for which it has 32 bits
-/// each.
+/// Returns whether a stage record can hold the offset and the length of a key: each has 32 bits.
 fn fits_record(key: &Range<usize>) -> bool {
     u32::try_from(key.start).is_ok() && u32::try_from(key.len()).is_ok()
 }

@@ -2,9 +2,9 @@
 //!
 //! Invariants
 //! - I1: nothing here proves a death. Only a byte lock does (I1 of `lock`).
-//! - I2: a [`Pinned`] process is the recorded one. First its pidfd was opened. Then the start time
-//!   of the process with its pid was compared with the recorded time, and after that the pinned
-//!   process had not ended yet.
+//! - I2: a [`Pinned`] process is the recorded one. First its pidfd was opened, then the start time
+//!   of the process with its pid was read, and after that the pinned process had not ended yet. The
+//!   start time is the recorded one.
 
 use std::fs;
 use std::io;

@@ -337,7 +337,7 @@ pub enum Tx {
     SharedMessage(SharedProducer<Messages>),
 }
 
-/// Evaluates the one expression with a handle of blocks, or the other with a handle of messages.
+/// Evaluates one expression with a handle of blocks, or the other with a handle of messages.
 #[macro_export]
 macro_rules! either {
     ($tx:expr, $handle:ident => $blocks:expr, $messages:expr) => {

@@ -1,5 +1,5 @@
-//! [`Consumer`] is the handle of a stage that runs on a thread of the user's own. The methods that
-//! call a closure for each event are in [`closures`](crate::consumer::closures).
+//! [`Consumer`] is the handle of a stage that runs on one of the user's own threads. The methods
+//! that call a closure for each event are in [`closures`](crate::consumer::closures).
 //!
 //! Invariants
 //! - I1: the length passed to `lend` never exceeds the number of events that the last call of

@@ -41,9 +41,9 @@ const MOST_STRIDES: u64 = 64;
 ///   stage;
 /// - the loop has handled 1,024 events, or holds a quarter of the ring (an eighth if the stage
 ///   follows a stage or is followed by one), or has handled the chunk of a pool's worker;
-/// - too much time has passed since the last release. The limit is about `RELEASE_AFTER`; but if an
-///   earlier release in this backlog was due by time, it is fifty times as long as that release
-///   took. In a stage that may retry events, the limit is about a microsecond.
+/// - too much time has passed since the last release. The limit is about `RELEASE_AFTER`; but after
+///   a release in this backlog that was due by time, the limit is fifty times the time that this
+///   release took. In a stage that may retry events, the limit is about a microsecond.
 ///
 /// A release under a backlog costs much more than a store: it takes a cache line away from the
 /// threads that poll the line, and they then take cache lines away from this thread. So a stage

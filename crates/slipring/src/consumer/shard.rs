@@ -1,4 +1,4 @@
-//! Shards are several handles of one stage. Each of them handles the events of its own keys, in the
+//! Shards are several handles of one stage. Each shard handles the events of its own keys, in the
 //! order of their positions.
 //!
 //! Invariants

@@ -1,5 +1,5 @@
 //! Models of rings between processes. Each process of a model has a `SegmentRing`, and so a
-//! `Control`, of its own; all of them have one board, which lies on the heap.
+//! `Control`, of its own. All processes share one board, which lies on the heap.
 //! [`mortal`](super::mortal) explains how a process dies.
 //!
 //! A process that has found the proof of a death sees everything that the dead process did: the

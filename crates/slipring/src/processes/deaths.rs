@@ -130,7 +130,7 @@ pub(crate) struct NotedDeaths {
 }
 
 impl NotedDeaths {
-    /// Notes an error for the task, in place of the task's earlier error, if any.
+    /// Notes an error for the task. It replaces the task's earlier error, if there is one.
     pub(crate) fn note(&self, task: u64, error: WaitError) {
         let mut errors = lock(&self.errors);
         errors.retain(|(other, _)| *other != task);

@@ -123,7 +123,7 @@ pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn SleptFor>, index: usize) {
             return;
         }
         // A warning runs user code, and no user code runs while the thread is inside
-        // (`reactor::I4`). So warnings are held back until then.
+        // (`reactor::I4`). So warnings are held back until the thread is outside again.
         let turn = hold_back(|| {
             catch_unwind(AssertUnwindSafe(|| turn(reactor, ring, index, &mut next_check)))
         });
@@ -133,8 +133,8 @@ pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn SleptFor>, index: usize) {
         };
         let Some((notified, notice)) = turn else { return };
         if !notified.is_empty() {
-            // A task that was woken often waits again soon. Until then the thread sleeps in the
-            // queue, so that the task need not wake it.
+            // After a task was woken, it often waits again soon. Until then the thread sleeps in
+            // the queue, so that the task need not wake the thread.
             lingers_until = Instant::now().checked_add(notice);
         }
         wake(notified);

@@ -30,9 +30,9 @@ impl Seat {
     }
 
     /// Notes that the participant `dead` is dead, if this participant owns the seat and `proof`
-    /// proves its death. Returns whether both hold. `proof` returns the dead participant's process
-    /// id. It is called after the owner was loaded, so it proves the death of this owner. Any
-    /// process may call this method.
+    /// proves its death. Returns whether both conditions hold. `proof` returns the dead
+    /// participant's process id. It is called after the owner was loaded, so it proves the death of
+    /// this owner. Any process may call this method.
     pub fn find_dead(&self, dead: u32, proof: impl FnOnce() -> Option<u32>) -> bool {
         let owner = edge::seated::see(&self.owner);
         if owner & PARTICIPANT != u64::from(dead) {

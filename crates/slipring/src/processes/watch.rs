@@ -172,7 +172,7 @@ impl World for Processes {
 
 impl Processes {
     /// Checks for deaths on behalf of a thread that waits for the answer to the request at `seq`.
-    /// Returns the error that ends the wait, if a dead process holds the request up.
+    /// If a dead process holds the request up, returns the error that ends the wait.
     pub(crate) fn watch_for_request(&self, ring: Watched<'_>, seq: u64) -> Option<WaitError> {
         let place = Place { party: ring.control.plan.producer_party(), at: seq };
         let death = self.watch(ring, &Waiter::at(place))?;

@@ -46,7 +46,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Like [`Producer::remaining`], for a handle with an open claim of `claimed` positions, which
-    /// this call does not end.
+    /// this call does not give up.
     pub(crate) fn free_slots(&mut self, claimed: usize) -> usize {
         if S::MANY {
             self.next = self.core.control.positions.claimed(&self.core.control.plan, self.next).0;
@@ -342,8 +342,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Err(error)
     }
 
-    /// Returns whether a wait can end: `len` positions from `next` on are free, or the ring takes
-    /// no more claims.
+    /// Returns whether a wait can end, because `len` positions from `next` on are free, or because
+    /// the ring takes no more claims.
     ///
     /// The check may run under a wait queue's lock, because it changes only the sentinel and
     /// notifies no queue.

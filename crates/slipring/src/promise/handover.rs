@@ -2,7 +2,8 @@
 //!
 //! # Protocol
 //!
-//! The word is a sum of [`ASLEEP`], [`FULFILLED`] or [`BROKEN`], and [`ABANDONED`]. It begins as 0.
+//! The word begins as 0. It is a sum that contains each of these numbers at most once: [`ASLEEP`],
+//! [`ABANDONED`], and either [`FULFILLED`] or [`BROKEN`].
 //!
 //! The promise's half settles:
 //!

@@ -53,8 +53,8 @@ impl<E, L: Layout> Owner<E, L> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Drops this owner. Returns a panic's message, if this owner was the last one and an event's
-    /// drop panicked.
+    /// Drops this owner. If this owner was the last one and an event's drop panicked, returns the
+    /// panic's message.
     pub(crate) fn take_apart(self) -> Option<String> {
         ManuallyDrop::new(self).leave().map(panic_message)
     }

@@ -74,7 +74,7 @@ impl Delivery {
     }
 }
 
-/// Largest number of members for which a tap's word has a bit for each seat.
+/// Largest number of members with which a tap's word still has one bit for each seat.
 pub(crate) const MAX_MEMBER_BITS: usize = u64::BITS as usize;
 
 /// The threads on which a stage runs.

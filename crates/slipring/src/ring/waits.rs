@@ -40,8 +40,8 @@ pub(crate) struct NumberedQueue<'a> {
     pub(crate) queue: &'a WaitQueue,
 }
 
-/// A waiting party, with the party for which it waits, and its deadline. A party is a stage or the
-/// producers.
+/// A waiting party, the party that it waits for, and the deadline of the wait. A party is a stage
+/// or the producers.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter {
     /// Index of the waiting party.

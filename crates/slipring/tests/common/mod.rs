@@ -21,8 +21,8 @@ pub const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 900 } else { 60 
 /// Text in the message of every deliberate panic; [`quiet`] does not print such panics.
 pub const PURPOSE: &str = "on purpose";
 
-/// Runs a scenario on its own thread, and returns its result. Panics with `name` if it does not end
-/// within [`LIMIT`].
+/// Runs a scenario on its own thread, and returns its result. If the scenario does not end within
+/// [`LIMIT`], panics with `name`.
 pub fn ends<T: Send + 'static>(name: &str, scenario: impl FnOnce() -> T + Send + 'static) -> T {
     quiet();
     let (sender, result) = mpsc::channel();

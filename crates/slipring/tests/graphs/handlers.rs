@@ -244,7 +244,7 @@ fn options_of_handlers_contradict_a_loop_of_ones_own() {
     contradicts(|key| key.on_error(OnFault::skip()).own_loop());
 }
 
-/// Stages with handles of the user's own continue after the run, and observers find their ring.
+/// Stages whose handles the user holds continue after the run, and observers find their ring.
 #[test]
 fn handles_go_on_after_the_run_and_are_observed() {
     let _watched = crate::common::watched();

@@ -1,7 +1,7 @@
 //! The contenders in other languages, by the kind of work that they do.
 //!
-//! Each contender has two names. Its program knows it by the first. The second stands in tables,
-//! and adds the language.
+//! Each contender has two names: one in its own program, and one in tables, which adds the
+//! language.
 
 use super::java::library_version;
 use super::request::{Form, Work};

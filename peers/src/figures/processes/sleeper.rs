@@ -17,7 +17,7 @@ use crate::contenders::{StreamSpec, produce};
 use crate::measure::Values;
 use crate::work::Check;
 
-/// Time for which the tap's reader waits before it leaves or is killed.
+/// Time that the tap's reader waits before it leaves or is killed.
 const ASLEEP: Duration = Duration::from_millis(10);
 
 /// Runs the roles, and starts the stream when the tap's reader has left or is dead.

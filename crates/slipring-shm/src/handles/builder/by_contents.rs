@@ -17,8 +17,8 @@ impl<E: Event> Builder<E> {
     /// Adds a stage of `shards` shards that read: 1 to 64, and at most as many as the ring has
     /// slots. The key of each event selects its shard. Each shard is a separate handle, in any
     /// process ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all events of
-    /// its keys, in their order. A slot is not overwritten before each shard has passed it, even
-    /// while no process runs the shard.
+    /// its keys, in their order. No slot is overwritten before every shard has passed it, even
+    /// while a shard has no process.
     ///
     /// `key` returns a reference to a field of the event, or to a part of one. The builder calls it
     /// once, with an event of zeros, because only the field's offset counts: programs in other
@@ -119,8 +119,8 @@ impl Builder<Blocks> {
     /// Adds a stage of `shards` shards that read: 1 to 64, and at most as many as the ring has
     /// slots. The key of each block selects its shard. Each shard is a separate handle, in any
     /// process ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all blocks of
-    /// its keys, in their order. A slot is not overwritten before each shard has passed it, even
-    /// while no process runs the shard.
+    /// its keys, in their order. No slot is overwritten before every shard has passed it, even
+    /// while a shard has no process.
     ///
     /// `key` is the range of a block's bytes that hold the key. Keys are equal if their bytes are
     /// equal. The range may be given before the size of a block. [`build`](Builder::build) fails

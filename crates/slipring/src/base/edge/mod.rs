@@ -321,8 +321,8 @@ pub(crate) mod left {
 pub(crate) mod joined {
     use super::*;
 
-    /// Called by a joining member that has stored the position that it pins, before it loads the
-    /// positions announced by parties behind the tap.
+    /// A joining member calls this after it has stored the position that it pins, and before it
+    /// loads the positions that parties behind the tap have announced.
     #[inline(always)]
     pub(crate) fn fence_joiner() {
         twin!("joiner-unfenced": fence(SeqCst) => ());
