@@ -6,7 +6,8 @@
 //! relaxed accesses are no pair, because nothing orders them.
 //!
 //! The first statement must be movable behind the second: it binds no name that the rest needs, and
-//! it leaves the block only at its end. The statements between the two touch no shared state.
+//! it contains no `return`, `break`, `continue` or `?`. The statements between the two touch no
+//! shared state.
 
 use std::{collections::HashSet, ops::Range, path::Path};
 

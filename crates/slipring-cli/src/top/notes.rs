@@ -445,8 +445,8 @@ impl About<'_> {
         let pairs = self.parties.iter().flat_map(|view| {
             view.waited_for.iter().map(move |waited| (waited.share, &view.name, &waited.party))
         });
-        // Two waits are left out: a party that waits for the producers just has nothing to do, and
-        // a full ring is reported already.
+        // Two kinds of waits are left out: a party that waits for the producers just has nothing to
+        // do, and the wait of the producers in a full ring is reported already.
         let producers = self.summary.name_of(Party::Producers);
         let gate =
             self.parties.first().and_then(|view| Some((&view.name, view.waits_for.first()?)));

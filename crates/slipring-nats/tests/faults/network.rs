@@ -85,7 +85,8 @@ fn frames_are_held_back_and_let_through_later() {
     });
 }
 
-/// The faults follow each other so closely that a sink in doubt meets the next one.
+/// The faults follow each other so closely that the next one comes while the sink is still in
+/// doubt.
 #[test]
 fn faults_come_while_the_sink_is_in_doubt() {
     let _watched = watched();

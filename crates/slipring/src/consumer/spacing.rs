@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_loop_pauses_only_where_a_pause_gathers_events() {
         let mut spacing = spacing();
-        // Events that come while the handler works are no sign of dense events.
+        // Events that come while the handler works do not show that events are dense.
         assert!((0..100).all(|_| spacing.pause_after(1, true) == 0));
         // Waits that outlast their first polls are no sign of dense events.
         assert!((0..100).all(|_| after_wait(&mut spacing, u32::MAX, 1) == 0));

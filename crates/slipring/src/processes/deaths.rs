@@ -177,9 +177,9 @@ const MOST_SKIPPED: u8 = 15;
 /// moment may take longer than a tick, but only once.
 ///
 /// The clock is the coarse one ([`system::coarse_nanos`]), whose ticks last 1 to 10 ms. So a check
-/// may be late by two ticks: one in which the clock stands still, and one for the skipped calls,
-/// which may reach into the next tick. A notice that is shorter than a tick acts as a notice of one
-/// tick.
+/// may be late by two ticks: one tick during which the clock stands still, and one because the
+/// skipped calls may reach into the next tick. A notice that is shorter than a tick acts as a
+/// notice of one tick.
 #[derive(Default)]
 pub struct DeathChecks {
     /// Number of refused calls before the next reading of the clock.

@@ -25,7 +25,7 @@ pub(crate) trait Help {
     /// Returns whether [`Help::step`] would find a stage. The caller may hold a wait queue's lock.
     fn is_ready(&self, until: Option<Instant>) -> bool;
 
-    /// Called before a wait of this thread that calls [`Help::is_ready`].
+    /// Called before this thread begins a wait that calls [`Help::is_ready`].
     fn wait_begins(&self);
 
     /// Called after each wait of this thread that began with [`Help::wait_begins`]. Wakes another

@@ -110,8 +110,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
         self.view.stretches(self.first_seq(), self.len())
     }
 
-    /// Returns the bytes of `count` blocks from `offset` on, if they lie side by side. The function
-    /// is meant for messages, whose cells lie side by side.
+    /// Returns the bytes of `count` blocks from `offset` on, if these blocks are adjacent. The
+    /// function is meant for messages, whose cells are adjacent.
     pub(super) fn joined(&self, offset: usize, count: usize) -> Option<&[u8]> {
         let end = offset.checked_add(count)?;
         let [first, second] =

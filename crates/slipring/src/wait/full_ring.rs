@@ -6,8 +6,7 @@
 //! during which all other parties would wait for the stage.
 //!
 //! A handler that is slow only now and then is faster than average in between, and may empty the
-//! ring during the sleep. A producer that notices this becomes cautious: it collects more samples
-//! before its next nap.
+//! ring during the sleep. A producer that notices this collects more samples before its next nap.
 //!
 //! Invariants
 //! - I1: a sample describes handlers that had events all the time. At the start of a wait for `len`

@@ -53,7 +53,7 @@ pub fn by_atomics(pair: Pair, trips: u64) -> Result<Vec<u64>> {
 /// Measures round trips through two rings.
 pub fn by_rings(pair: Pair, trips: u64) -> Result<Vec<u64>> {
     // The rings are built before the threads are bound, because the library counts the CPUs that it
-    // may use. A thread that shares its CPU yields after each poll, as it does with words.
+    // may use. A thread that shares its CPU yields after each poll, as in `by_atomics`.
     let wait = if pair.is_shared() { Wait::Yielding { spins: 0 } } else { Wait::BusySpin };
     let ((to_far, at_far), (to_near, at_near)) = (ring(&wait)?, ring(&wait)?);
     between(pair, trips, Rings(to_far, at_near), Rings(to_near, at_far))

@@ -51,8 +51,8 @@ pub fn queue(job: Job, places: &Places<'_>, tallies: &[Tally]) -> Result<()> {
         }
         places.bind_producer();
         for event in job.numbers() {
-            // The queue closes early only if a consumer has panicked. The end of the scope passes
-            // that panic on.
+            // The queue closes early only if a consumer has panicked. That panic is raised again at
+            // the end of the scope.
             if queue.put(event).is_err() {
                 break;
             }

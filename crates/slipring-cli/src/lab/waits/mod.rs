@@ -101,8 +101,8 @@ impl FromStr for WaitList {
     }
 }
 
-/// Maximum number of comma-separated pieces in one strategy. A strategy of five levels has that
-/// many: each level has three pieces, and the last piece of a level is the whole next level.
+/// Maximum number of comma-separated pieces in one strategy. That suffices for a strategy of five
+/// levels: each level has three pieces, and the last piece of a level is the whole next level.
 const MAX_PIECES: usize = 11;
 
 /// Returns the strategies that are measured unless the user names some: one of each kind, and

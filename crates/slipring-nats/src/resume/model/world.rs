@@ -363,7 +363,8 @@ impl World {
         self.fill(model, at, step, next);
     }
 
-    /// Returns the sequence that a sink's first frame expects after the message of `sequence`.
+    /// Returns the sequence that a sink's first frame states as the last one, if the sink knows the
+    /// message of `sequence` as the last one.
     fn expects(&self, model: &Model, sequence: u8) -> u8 {
         if model.twin == Twin::BySubject { self.last_sequence(model, false) } else { sequence }
     }

@@ -38,8 +38,8 @@ impl<S: Stage> SinkRun<S> {
         Ok(self.window.iter().any(is_long))
     }
 
-    /// Sends begin messages of the next incarnation, behind which the frames in flight may be
-    /// divided (I1).
+    /// Sends begin messages of the next incarnation. Once these are acknowledged, the frames in
+    /// flight may be divided (I1).
     pub(super) async fn begin_anew(&mut self, point: &Point) -> Result<(), Fault> {
         let point = resume::anew(point, self.opened.window);
         let begin = self.opened.begin_message(&point);
