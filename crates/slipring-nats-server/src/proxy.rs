@@ -117,8 +117,8 @@ impl Proxy {
 
     /// Closes all connections once `bytes` more bytes have passed in one direction, summed over the
     /// connections. The cut can fall into the middle of a frame, and the bytes behind it are lost.
-    /// There is one cut for each call; 0 means that it comes at the next byte. If the cut of an
-    /// earlier call is still to come, this call replaces it.
+    /// Each call causes one cut. With 0, the cut comes at the next byte. If the cut of an earlier
+    /// call is still to come, this call replaces it.
     pub fn cut_after(&self, direction: Direction, bytes: u64) {
         self.change(|state| state.directions[direction.index()].cut_after = Some(bytes));
     }

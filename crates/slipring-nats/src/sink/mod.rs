@@ -175,8 +175,9 @@ impl Sink {
 
     /// Sets the greatest length of a frame, in bytes. The default is 511 KiB, so that two such
     /// messages fit into a client's read buffer of 1 MiB. The greatest value is 512 KiB, or less if
-    /// the server or the stream takes less. If the server or the stream lowers its limit while the
-    /// sink runs, the sink begins anew, and divides the frames that it has in flight.
+    /// the server or the stream accepts only shorter messages. If the server or the stream lowers
+    /// its limit while the sink runs, the sink begins anew, and divides the frames that it has in
+    /// flight.
     ///
     /// Example: [`Sink`].
     pub fn max_frame(mut self, bytes: usize) -> Sink {

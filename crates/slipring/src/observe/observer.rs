@@ -73,7 +73,7 @@ impl std::error::Error for ObserveError {}
 ///
 /// An observer holds up neither the writer nor the ring. It costs the writer only the time to fetch
 /// back the cache lines that the observer loaded. An observer that the writer overtakes skips the
-/// oldest quarter of the slots, because the next puts overwrite these slots, and counts the values
+/// oldest quarter of the slots, because the next puts overwrite these slots. It counts the values
 /// that it missed. At any time, the numbers of returned values, of missed values, and of values
 /// [`behind`](Observer::behind) sum to the number of puts since the observer's start.
 ///

@@ -31,8 +31,8 @@ impl Seat {
 
     /// Notes that the participant `dead` is dead, if this participant owns the seat and `proof`
     /// proves its death. Returns whether both conditions hold. `proof` returns the dead
-    /// participant's process id. It is called after the owner was loaded, so it proves the death of
-    /// this owner. Any process may call this method.
+    /// participant's process id. The method calls it after it has loaded the owner, so the proof is
+    /// for this owner. Any process may call this method.
     pub fn find_dead(&self, dead: u32, proof: impl FnOnce() -> Option<u32>) -> bool {
         let owner = edge::seated::see(&self.owner);
         if owner & PARTICIPANT != u64::from(dead) {
