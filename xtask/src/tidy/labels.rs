@@ -120,8 +120,8 @@ pub fn check(files: &[File], edges: &[Edge], found: &mut Findings) {
     let protocol = layout::PROTOCOL;
     for Edge { label, file, ends, is_both } in edges {
         let file = format!("{}/{file}", layout::SOURCE);
-        // No site repeats an edge's label in code: the functions of the edge are its ends. Comments
-        // may repeat the label.
+        // The functions of the edge are its ends. So no comment needs to carry the label, but
+        // comments may.
         if !labels.remove(label).is_some_and(|places| places.is_explained) {
             found.errors.push(format!("{file}: SYNC[{label}] is not explained in {protocol}"));
         }

@@ -217,7 +217,7 @@ fn a_journal_has_the_number_that_the_user_names() {
         assert_eq!(point.ring, Id([5; 16]));
         // The number alone does not say which positions had events under it.
         begin(&tail, &US, &Start { journal: number, ..NEW }).unwrap_err();
-        // The ring exists already, but may not have written the stream's last message. So the
+        // The ring exists already, but may not have been the last to write to the stream. So the
         // journal gets a new number.
         let start = Start { accepts_loss: true, ..surviving(5, true) };
         assert_eq!(begin(&tail, &US, &start).unwrap().ring, NUMBER);
