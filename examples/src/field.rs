@@ -1,5 +1,5 @@
 //! The common part of `field_simulation` and `field_analysis`: the block that is one event, the
-//! physics, and the properties of each block by theory.
+//! physics, and the properties that the theory predicts for each block.
 //!
 //! The field is the temperature of a plate with insulated edges, in degrees: two hot discs cool
 //! down in a cold plate. Each step solves the heat equation explicitly. With insulated edges the
@@ -64,7 +64,7 @@ fn first(row: usize, column: usize) -> f64 {
     if DISCS.into_iter().any(inside) { HOT } else { COLD }
 }
 
-/// Returns the total heat that every step has by theory, in degrees times cells.
+/// Returns the total heat that the theory predicts for every step, in degrees times cells.
 pub fn theory() -> f64 {
     let cells = (0..HEIGHT).flat_map(|row| (0..WIDTH).map(move |column| first(row, column)));
     cells.sum()

@@ -1,6 +1,7 @@
 //! The parts of the project that `cargo xtask test NAME...` runs.
 //!
-//! The index is read from the files, so a name that fits nothing fails before anything is built.
+//! The index is read from the files, so a name that matches no part is refused before anything is
+//! built.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

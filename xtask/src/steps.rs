@@ -73,7 +73,7 @@ impl Step {
         self.run_within(limit(stated()), call)
     }
 
-    /// Runs `call` at the workspace's root. A single test of it may take as long as [`SLOW_TEST`].
+    /// Runs `call` at the workspace's root. Each of its tests may take as long as [`SLOW_TEST`].
     pub fn run_slow(&mut self, call: &Call) -> Result<(), Trouble> {
         self.run_within(limit(stated().max(SLOW_TEST)), call)
     }

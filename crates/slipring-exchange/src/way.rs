@@ -95,7 +95,7 @@ impl Way {
     /// is a new folder in memory that only the two processes use.
     ///
     /// # Errors
-    /// The way needs one process, or the system failed.
+    /// This way works only within one process, or the system failed.
     pub fn writer(&self, folder: &Path, words: usize) -> io::Result<Box<dyn Writer>> {
         let memory = || Memory::create(&folder.join("memory"), words).map(Arc::new);
         Ok(match self {

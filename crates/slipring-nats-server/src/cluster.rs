@@ -54,7 +54,8 @@ impl Cluster {
     }
 
     /// Starts three servers with these settings. The cluster chooses the servers' names, ports and
-    /// folders itself. Clients without credentials are let in, so the settings name no user.
+    /// folders itself. The cluster lets in clients without credentials, so the settings must not
+    /// name a user.
     ///
     /// # Errors
     ///

@@ -126,7 +126,7 @@ fn write(shared: &SharedState, id: u64, direction: Direction, mut sink: &TcpStre
                     let queue = &mut open.queues[index];
                     queue.bytes -= bytes.len() as u64;
                     if written.is_err() {
-                        // The client has gone. The server's side stays open, because bytes that the
+                        // The client is gone. The server's side stays open, because bytes that the
                         // client has sent before may still be held.
                         (queue.broken, queue.bytes) = (true, 0);
                         queue.chunks.clear();

@@ -33,7 +33,7 @@ pub const USUAL_FRAME: usize = 511 * 1024;
 pub const LENGTH: usize = 4;
 /// Greatest number of messages that a sink has in flight.
 pub const MAX_WINDOW: u32 = 256;
-/// Greatest incarnation of a sink. There is one greater number, which its successor needs.
+/// Greatest incarnation of a sink. A header with a greater one counts as damaged.
 pub const MAX_INCARNATION: u64 = u64::MAX - 1;
 
 /// The bytes of a frame's header in the message. All numbers are little-endian.

@@ -474,7 +474,7 @@ fn a_client_in_c_with_closed_descriptors_leaves_the_header_alone() {
         command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().code()
     };
     for closes in ["2>&-", "1>&-", "<&- 1>&-", "<&- 2>&-", "1>&- 2>&-", "<&- 1>&- 2>&-"] {
-        // The client finds out that it must refuse a pool when it has already opened the segment.
+        // The client has already opened the segment when it finds out that it must refuse a pool.
         let pool = Name::new();
         builder(&pool, 0).pool_reader("one", 2).build().unwrap();
         let head = || std::fs::read(pool.path()).unwrap()[..4096].to_vec();

@@ -217,7 +217,7 @@ fn role_scribbler() {
     }
 }
 
-/// Counts of calls: first of those that returned or took an event, then of those that did not.
+/// Two counts of calls: the calls that returned or took an event, and the calls that did not.
 static DONE: AtomicU32 = AtomicU32::new(0);
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 

@@ -203,8 +203,8 @@ fn role_attach() {
     }
 }
 
-/// Attaching needs more descriptors for a moment than it keeps. If there are too few, it fails with
-/// the reason. In the second round, dead processes have all places at first.
+/// For a moment, attaching needs more descriptors than it keeps. If there are too few, it fails
+/// with the reason. In the second round, dead processes hold all places at first.
 #[test]
 fn attaching_without_descriptors_is_refused_with_the_reason() {
     let _watched = watched();

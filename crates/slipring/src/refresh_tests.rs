@@ -12,10 +12,10 @@ use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::ring::stamp::Stamp;
 use crate::wait::{HandleLearner, Wait};
 
-/// Publishes one run of events per entry of `lens`, each entry being a run's length. The first run
-/// begins four laps before the end of a refresh period (2^44 laps). Then reads the stamps as they
-/// would appear 2^46 laps after the first run: returns how the slots' stamps would be interpreted
-/// at each position of two laps.
+/// Publishes one run of events for each entry of `lens`, which gives the run's length. The first
+/// run begins four laps before the end of a refresh period (2^44 laps). Then reads the stamps as
+/// they would appear 2^46 laps after the first run: returns how the slots' stamps would be
+/// interpreted at each position of two laps.
 fn answers_later<L: Layout, S: Sharing>(
     capacity: usize,
     many: bool,

@@ -329,7 +329,7 @@ fn the_deadline_ends_a_wait_in_the_closure_of_poll() {
 type Later = Reader<u64>;
 
 /// Waits for the last stage in a handler of the first, and asserts that the wait returns an error.
-/// With `between`, a third stage stands between the two.
+/// If `between` is set, a third stage stands between the two.
 fn wait_for_later_stage(how: fn(&mut Later) -> WaitError, between: bool) {
     ends(&format!("a later stage, between: {between}"), move || {
         let graph = Graph::new(4, || 0u64);

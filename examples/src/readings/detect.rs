@@ -94,8 +94,8 @@ impl Spread {
 /// One station's readings in one dimension, over the last 14 days.
 #[derive(Debug, Default)]
 pub struct Window {
-    /// Times of the older half, the oldest last. Beside each time stands the spread of its reading
-    /// and all newer readings of this half.
+    /// Times of the older half, the oldest last. Each time comes with the spread of its reading and
+    /// all newer readings of this half.
     older: Vec<(i64, Spread)>,
     /// Times and readings of the newer half, in order.
     newer: Vec<(i64, f64)>,

@@ -23,7 +23,8 @@ pub struct Journal {
     /// Buffered lines.
     text: Vec<u8>,
     file: Option<(File, PathBuf)>,
-    /// Whether the journal goes to a terminal, on which names must have no effect.
+    /// Whether the journal goes to a terminal. Names are then escaped, so that they cannot control
+    /// the terminal.
     terminal: bool,
     /// Name of each station as a field of the journal, with the comma behind it.
     stations: Vec<Box<[u8]>>,

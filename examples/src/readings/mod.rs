@@ -141,7 +141,7 @@ fn unusable(args: &Args) -> String {
 }
 
 /// Describes the first malformed rows and bad readings, and their numbers. A remark that cannot be
-/// written is dropped, because it is no result.
+/// written is dropped, because remarks are not results.
 fn report_faults(summary: &Summary, err: &mut dyn Write) {
     for fault in summary.described() {
         let _ = writeln!(err, "{fault}");

@@ -223,7 +223,7 @@ impl Row {
         self.station_index
     }
 
-    /// Returns whether the reading of a dimension is marked.
+    /// Returns whether the reading of a dimension is marked as an alarm.
     pub fn is_alarm(&self, dimension: usize) -> bool {
         self.alarms & (1 << dimension) != 0
     }

@@ -88,7 +88,7 @@ pub fn round_trip<O: OneShot, const SPINS: bool>(rounds: Rounds) -> Vec<u64> {
 const PIPELINE: usize = 32;
 
 /// Measures hand-overs, up to [`PIPELINE`] of which are under way at once. Returns the nanoseconds
-/// per hand-over. They include the passage of the request, and the making and the end of the pair.
+/// per hand-over. They include the time to pass the request, and to create and drop the pair.
 pub fn pipeline<O: OneShot>(count: usize) -> f64 {
     let (mut asks, mut answers) = Requests::<O>::new(PIPELINE);
     let rounds = Rounds { count: 1, each: false };

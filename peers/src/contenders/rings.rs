@@ -15,8 +15,8 @@ use slipring_machine::pin;
 use super::{Rounds, StreamSpec, ping_pong, produce};
 use crate::work::{Check, Event};
 
-/// Defines a stream through a ring that `$build` begins. It is a macro, because the crate's
-/// builders share no trait.
+/// Defines the function `$name`, which measures a stream through a ring whose builder comes from
+/// `$build`. This is a macro, because the crate's builders share no trait.
 macro_rules! stream {
     ($(#[$doc:meta])* $name:ident, $build:ident) => {
         $(#[$doc])*

@@ -155,8 +155,8 @@ impl Paths {
     }
 }
 
-/// Returns whether a path that is not called may name an item: a lone lower-case name is a
-/// variable.
+/// Returns whether a path that is not called may name an item. A lone lower-case name does not: it
+/// is a variable.
 fn tells(path: &[String]) -> bool {
     path.len() > 1 || path[0].starts_with(char::is_uppercase)
 }

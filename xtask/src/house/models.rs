@@ -26,8 +26,8 @@ pub fn check(krate: &Crate, found: &mut Findings) {
     for source in &house.sources {
         let items = source.syntax.items.iter();
         tests.extend(items.filter(|item| is_tests(item)).filter_map(|item| match item {
-            // An inline module under the checker's condition is no test module: it is one half of a
-            // choice between checker and processor.
+            // An inline module that is compiled only for the model checker is not a test module: it
+            // is one half of a choice between the checker and the processor.
             Item::Mod(module) if module.content.is_none() => {
                 Some(module.ident.to_string()).filter(|name| !HOOKS.contains(&&name[..]))
             }

@@ -154,7 +154,8 @@ pub struct Judge {
     tests: BTreeMap<Asked, Vec<Test>>,
     /// Copies of the test programs, built with the unchanged library.
     unchanged: BTreeMap<Asked, Vec<PathBuf>>,
-    /// The time limit of a test, instead of a multiple of its usual time.
+    /// Time limit of each test. If it is `None`, a multiple of the usual time of the test is the
+    /// limit.
     limit: Option<Duration>,
 }
 

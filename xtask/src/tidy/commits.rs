@@ -8,7 +8,7 @@ use std::{path::Path, process::Command};
 
 use crate::findings::Findings;
 
-/// The last commit that the rule does not hold for.
+/// The last commit to which the rule does not apply.
 const BASE: &str = "d194395b3a78521083d97dd28ffca180eb158d7c";
 /// The longest first line, in characters.
 const FIRST_LINE: usize = 72;

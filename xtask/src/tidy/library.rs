@@ -1,4 +1,4 @@
-//! The rules of the library's code: `SeqCst` stands in fences alone, one module names the atomics,
+//! The rules of the library's code: `SeqCst` appears only in fences, one module names the atomics,
 //! and each test that may wait has a watchdog.
 
 use std::{collections::BTreeSet, path::Path};
@@ -14,8 +14,8 @@ use super::file::File;
 use crate::findings::Findings;
 use crate::{layout, source};
 
-/// The calls whose argument may be `SeqCst`. A `compiler_fence` may have it because no model sees a
-/// fence for the compiler.
+/// The calls that may take `SeqCst` as an argument. `compiler_fence` is one of them because no
+/// model sees compiler fences.
 const FENCES: [&str; 2] = ["fence", "compiler_fence"];
 
 /// Finds `SeqCst` outside of fences, and atomics outside of their module.

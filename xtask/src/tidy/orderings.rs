@@ -68,8 +68,8 @@ fn stated(tokens: TokenStream, places: &mut Vec<(usize, String)>) {
             TokenTree::Ident(word) if word == "use" => {
                 let end =
                     |token: &TokenTree| matches!(token, TokenTree::Punct(p) if p.as_char() == ';');
-                // `use<'a>` in a type is no import: it has no semicolon of its own, and no
-                // ordering.
+                // `use<'a>` in a type is not an import: it names no ordering, and no semicolon ends
+                // it.
                 let is_import =
                     !matches!(tokens.get(at + 1), Some(TokenTree::Punct(p)) if p.as_char() == '<');
                 if is_import {

@@ -351,8 +351,8 @@ impl World {
                     _ => return None,
                 }))
             }
-            // Of `if cfg!(slipring_loom) { .. } else { .. }` the second branch counts: only models
-            // have the first.
+            // Of `if cfg!(slipring_loom) { .. } else { .. }` only the second branch counts, because
+            // only models compile the first.
             Expr::If(choice) => match (&*choice.cond, &choice.else_branch) {
                 (Expr::Macro(cond), Some((_, other)))
                     if cond.mac.tokens.to_string() == "slipring_loom" =>

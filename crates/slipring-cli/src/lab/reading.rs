@@ -111,7 +111,7 @@ fn check(record: &Record) -> Result<()> {
                     known == (&of.unit, of.better),
                     "is damaged: `{name}` has two units of `{metric}`"
                 );
-                // 1e100 is far enough from the largest number that no sum or scale of a plot
+                // 1e100 is so far below the largest number that no sum and no scale of a plot
                 // overflows.
                 let all = of.values.iter();
                 ensure!(

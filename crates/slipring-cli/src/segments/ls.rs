@@ -84,7 +84,7 @@ fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
     table.lines().map(|line| format!("  {}\n", line.trim_end())).collect()
 }
 
-/// Returns how long ago a time since 1970 was.
+/// Returns the time that has passed since `since`, which counts from 1970, in words.
 fn age(since: Duration) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{} ago", HumanDuration(now.saturating_sub(since)))

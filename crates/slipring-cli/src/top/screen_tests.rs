@@ -1,5 +1,5 @@
-//! The screen, drawn into buffers of many sizes, and the figures of looks at moments that the tests
-//! choose.
+//! Tests of the screen, which is drawn into buffers of many sizes, and of the figures, which are
+//! computed for moments that the tests choose.
 
 use std::time::{Duration, Instant};
 

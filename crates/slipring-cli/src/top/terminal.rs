@@ -6,7 +6,7 @@
 //! - I2: a signal that would end or stop the program restores the terminal first, and then has its
 //!   default effect, so that a shell sees why the program ended.
 //! - I3: the program sleeps in one place, [`Screen::wait`]. Each key, each signal and the end of
-//!   the terminal wakes it there. If its terminal has gone, the program ends.
+//!   the terminal wakes it there. If its terminal is gone, the program ends.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Stdout, Write as _};
@@ -76,8 +76,8 @@ impl Restore {
         write!(out, "{ToAlternateScreen}").and_then(|()| out.flush())
     }
 
-    /// Restores the terminal. Errors are ignored: a terminal that is gone needs no restoring.
-    /// Repeated calls do no harm.
+    /// Restores the terminal. Errors are ignored, because a terminal that is gone need not be
+    /// restored. Repeated calls do no harm.
     fn leave(&self) {
         let mut out = io::stdout().lock();
         let _ = write!(out, "{ToMainScreen}{Show}").and_then(|()| out.flush());

@@ -136,7 +136,7 @@ pub struct Demand {
     pub latency: Option<LatencyLimit>,
 }
 
-/// The percentile that is optimised where the user limits none.
+/// The percentile that is optimised if the user limits none.
 const DEFAULT_PERCENTILE: f64 = 99.0;
 
 impl Demand {

@@ -112,7 +112,7 @@ impl Publisher {
         Ok(Publisher { inbox, answers, attempt: 0, stream, subject, writer })
     }
 
-    /// Makes this publisher count its attempts from those of the publisher `before` on, so that no
+    /// Lets this publisher continue the count of attempts of the publisher `before`, so that no
     /// name of a batch is used twice.
     pub fn after(mut self, before: &Publisher) -> Publisher {
         self.attempt = before.attempt;

@@ -446,8 +446,8 @@ impl<S: Stage> SinkRun<S> {
         }
     }
 
-    /// Releases the events of a stored unit. `answered` says whether an acknowledgement showed the
-    /// unit as stored, rather than the answer to a doubt.
+    /// Releases the events of a stored unit. `answered` says whether an acknowledgement, and not
+    /// the answer to a doubt, showed that the unit was stored.
     fn acknowledge(&mut self, unit: Unit, answered: bool) {
         self.begun.acknowledged = unit.end;
         step!("sink-acknowledged");

@@ -14,7 +14,8 @@ use crate::nats::subject::is_subject;
 /// the connection ends or the server refuses, and otherwise when an acknowledgement is late
 /// ([`Sink::ack_timeout`](crate::Sink::ack_timeout)). A server whose disk is full answers requests
 /// but acknowledges nothing, and counts as away. In a cluster, the sink keeps asking for 12 s
-/// before it reports a loss. With a shorter time, it ends with [`Error::Away`] before that.
+/// before it reports a loss. If this time is shorter, the sink ends with [`Error::Away`] before
+/// that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outage {
     /// The sink waits. The ring fills, and its producers then wait by their own strategy.

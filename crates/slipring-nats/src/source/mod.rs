@@ -26,9 +26,9 @@ use crate::runtime::{Background, RunThread, panic_text};
 /// A producer that fills a ring from a JetStream stream which a [`Sink`](crate::Sink) writes.
 ///
 /// The ring has the same positions as the sink's ring. The source continues at the ring's next
-/// position, so each event comes once, whichever process was killed. The next position of a
-/// surviving ring (`slipring_shm`) is behind its last event; that of a new ring is the one that its
-/// user chooses.
+/// position, so each event comes once, whichever process was killed. A surviving ring
+/// (`slipring_shm`) continues directly after its last event. A new ring begins at the position that
+/// its user chooses.
 ///
 /// ```
 /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }

@@ -94,7 +94,7 @@ pub fn feed<L: Layout>(tx: &mut Producer<u64, L>, end: u64) -> Result<(), slipri
     Ok(())
 }
 
-/// Publishes without waiting until the ring is full, and returns the next position.
+/// Fills the ring without ever waiting, and returns the next position.
 pub fn fill(tx: &mut Producer<u64>) -> u64 {
     loop {
         let seq = tx.next_seq();

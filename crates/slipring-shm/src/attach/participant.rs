@@ -39,7 +39,8 @@ use crate::system::fork::{ForkGuard, UnsharedFd};
 use crate::system::lock::{self, GUARD, Held, Hold};
 use crate::system::machine::{self, Process, ProcessState};
 
-/// How often attaching and removing sleep for a millisecond, at most, while they wait for byte 0.
+/// Largest number of sleeps, of a millisecond each, while an attaching or removing process waits
+/// for byte 0.
 pub(crate) const NAPS: u32 = 1_000;
 
 /// State of a participant's place.

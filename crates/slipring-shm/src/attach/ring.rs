@@ -111,8 +111,8 @@ impl Drop for FirstWords {
 }
 
 /// Returns the bytes that a new segment has directly behind its head, which are not all zero. The
-/// areas with an item for each slot, and the slots, follow behind these bytes. They begin as zeros
-/// and are left out, because they may be as large as memory.
+/// areas that follow these bytes (those with an item for each slot, and the slots) are left out:
+/// they begin as zeros, and may be as large as memory.
 pub(crate) fn initial(
     declaration: &Declaration,
     needs: &Needs,

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::system::limits::{SLOTS_ALIGN, TYPE_NAME};
 
-/// Plain data that processes share: any bytes are a value, and no byte is padding.
+/// Plain data that processes share: any bytes form a valid value, and no byte is padding.
 ///
 /// The derives of `zerocopy` check this. The type has no destructor, at least one byte, and an
 /// alignment of at most 4,096. Making or opening a segment with another type does not compile.

@@ -413,8 +413,8 @@ impl<C: Contents> Builder<C> {
     }
 }
 
-/// Completes a declaration by what its graph determines: the counts, the stage table, and the
-/// ring's first words.
+/// Fills in the parts of a declaration that its graph determines: the counts, the stage table, and
+/// the ring's first words.
 fn declare<C: Contents>(
     graph: &DeclaredGraph,
     declaration: &mut NewSegment,

@@ -475,8 +475,8 @@ pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, r
                     Ok(mut slots) => {
                         let first = slots.first_seq();
                         if sent == 0 && successor {
-                            // It depends on the kill at which of two positions a successor begins.
-                            // Its first claim shows it.
+                            // Depending on the moment of the kill, a successor begins at one of two
+                            // positions. Its first claim shows at which one.
                             let known = first == sure || first == sure + unsure;
                             assert!(known, "{sure}, {unsure}: {first}");
                             stages.iter_mut().for_each(|stage| {

@@ -139,7 +139,7 @@ pub(crate) fn sleeping_parties() -> Vec<String> {
 
 // The futex.
 
-/// Least limit at which a sleep never times out.
+/// A sleep whose limit is at least this long never times out.
 pub(crate) const UNTIMED: Duration = Duration::from_secs(1);
 
 loom::lazy_static! {

@@ -75,7 +75,7 @@ impl Role for ShardRole {
     }
 }
 
-/// The role of a member of a tap. The graph continues after a member's drop.
+/// The role of a member of a tap. The graph continues after a member is dropped.
 pub struct MemberRole {
     /// The member's seat at the tap.
     pub(crate) seat: usize,

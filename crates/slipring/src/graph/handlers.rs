@@ -38,8 +38,8 @@ use crate::run::threads::{Caller, SharedThreads, shared_thread_name};
 /// returns nothing, or a `Result` with any error; [`Key::on_error`] and [`Key::on_panic`] decide
 /// what follows a failure.
 ///
-/// A stage whose handle was taken from the [`Ring`] before runs on a thread of yours, and may still
-/// run when [`run`](Handlers::run) or [`feed`](Handlers::feed) returns.
+/// If you took the handle of a stage from the [`Ring`] earlier, the stage runs on a thread of
+/// yours, and may still run when [`run`](Handlers::run) or [`feed`](Handlers::feed) returns.
 /// [`Done::report`](crate::Done::report) then shows the stage's counts at that moment. If the stage
 /// fails later, only the calls on its handle return the failure.
 ///

@@ -46,7 +46,7 @@ pub struct Ring<E, L: Layout = Interleaved, S = Single> {
 
 /// The threads that will run the ring's stages.
 pub(super) struct RingThreads {
-    /// The threads shared by the stages that have handlers, if these stages share threads.
+    /// The shared threads, if the stages that have handlers share threads.
     pub(super) shared: SharedThreads,
     /// Where the threads run, if the graph has a placement.
     pub(super) places: Option<Assigned>,

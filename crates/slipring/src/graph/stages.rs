@@ -37,7 +37,7 @@ impl SharedStages {
 }
 
 impl Stages {
-    /// Returns whether a stage is a tap, whose key may be dropped: a tap needs no reader.
+    /// Returns whether a stage is a tap. A tap's key may be dropped, because a tap needs no reader.
     pub(super) fn is_tap(&self, stage: usize) -> bool {
         matches!(self.list.specs()[stage].delivery, Delivery::Tap(_))
     }

@@ -304,7 +304,7 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
 }
 
 /// Adds a member to the tap `stage`. The caller only observes the ring, and the new member becomes
-/// one of its owners.
+/// one of the ring's owners.
 pub(crate) fn join<E, L: Layout>(
     core: &Arc<Core<E, L>>,
     stage: usize,

@@ -390,8 +390,8 @@ fn loom_a_seat_is_taken_while_its_claim_is_recorded() {
     }
 }
 
-/// A stage waits while two producers claim. Whatever claim word, intents and stamp it sees, they do
-/// not contradict each other.
+/// A stage waits while two producers claim. The claim word, the intents and the stamp that it sees
+/// never contradict each other.
 #[test]
 fn loom_a_waiting_stage_sees_no_position_passed_over() {
     explore_unfenced(5_000, Some(2), || {

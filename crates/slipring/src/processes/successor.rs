@@ -94,8 +94,8 @@ impl Role for SeatRole {
         self.damaged.get().then_some(WaitError::Damaged)
     }
 
-    /// Leaves the stage's place to another handle, even if it is a panic that drops this handle.
-    /// The next handle lends the events that this handle has not released.
+    /// Leaves the stage's place to another handle, even if a panic drops this handle. The next
+    /// handle lends the events that this handle has not released.
     fn leave<E, L: Layout>(&self, _state: &ConsumerState<E, L>, _released: u64) {
         self.seat().free(self.participant);
     }

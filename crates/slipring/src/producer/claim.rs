@@ -275,8 +275,8 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
 
     /// Publishes all events of the claim at once, and returns the first event's position.
     ///
-    /// For a claim of at most 2^15 events, the call usually makes a single store. With a wait
-    /// strategy that parks, each call also loads the wait queue's state once.
+    /// For a claim of at most 2^15 events, the call usually makes a single store. If the wait
+    /// strategy parks, each call also loads the wait queue's state once.
     ///
     /// Example: [`Producer::claim_n`].
     #[inline]

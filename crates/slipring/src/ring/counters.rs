@@ -171,7 +171,7 @@ pub(crate) struct Counters {
 /// Number of words of a line.
 const PER_LINE: usize = 16;
 
-// A party's counts fit one line, and a line holds exactly `PER_LINE` times.
+// The counts of a party fit in one line, and exactly `PER_LINE` times fill one line.
 const _: () = assert!(size_of::<Line<Party>>() == 8 * PER_LINE);
 const _: () = assert!(size_of::<Line<[Statistic; PER_LINE]>>() == 8 * PER_LINE);
 

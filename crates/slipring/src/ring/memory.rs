@@ -62,8 +62,8 @@ pub(crate) unsafe fn free_array<T>(array: NonNull<T>, len: usize, pages: Pages) 
     if let Some(bytes) = bytes::<T>(len, pages)
         && bytes.size() != 0
     {
-        // SAFETY: the array was allocated with this layout (I2), and is not used afterwards, by the
-        // caller's promise.
+        // SAFETY: the array was allocated with this layout (I2). The caller promises that it is not
+        // used afterwards.
         unsafe { dealloc(array.as_ptr().cast(), bytes) }
     }
 }

@@ -48,7 +48,7 @@ pub struct Seat {
     /// all bits set if the seat is an orphan. High half: the generation, which counts how often the
     /// seat was taken.
     pub(crate) owner: AtomicU64,
-    /// For a producer: the owner's word, once that owner has begun to leave.
+    /// For a producer: the same value as `owner`, once that owner has begun to leave.
     pub(crate) state: AtomicU64,
     /// The meaning depends on the seat's owner:
     /// - a worker of a segment: the beginning of the chunk that the worker takes or has taken;

@@ -62,7 +62,7 @@ impl Cores {
         }
         let Some(core) = system::only_core() else { return };
         let mut held = lock(&self.held);
-        // Parties of the same thread cause no warning, because only one of them runs at a time.
+        // Parties that share a thread cause no warning, because only one of them runs at a time.
         let thread = thread::current().id();
         let other = held
             .iter()

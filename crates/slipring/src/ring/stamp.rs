@@ -109,9 +109,9 @@ pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
     (seq >> shift) << LAP_SHIFT
 }
 
-/// Interprets a stamp that was loaded for position `seq`. A stamp whose length no run can have
-/// publishes no event. The call has to check the length because the stamps of a new segment are
-/// zero, and zero is the right lap field in one lap of each period.
+/// Interprets a stamp that was loaded for position `seq`. If no run can have the length in the
+/// stamp, the stamp publishes no event. The length has to be checked because the stamps of a new
+/// segment are zero, and zero is the right lap field in one lap of each period.
 #[inline(always)]
 pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Stamp {
     let rest = word ^ field(seq, shift);

@@ -165,8 +165,8 @@ impl fmt::Debug for Bound {
 pub(crate) type Assigned = Contained<Arc<dyn Places>>;
 
 /// Checks the graph, and lets a placement choose the places of its threads. Tells the ring how many
-/// cores there are: as many as the process has or, if the placement has fewer cores than threads,
-/// at most as many as the placement has.
+/// cores it can use. That is the number of cores of the process; if the placement has fewer cores
+/// than threads, it is at most the number of cores of the placement.
 ///
 /// The process's cores are counted here, because the build itself may run bound to a memory node.
 pub(crate) fn assign(

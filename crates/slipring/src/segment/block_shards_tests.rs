@@ -25,7 +25,7 @@ struct Blocks {
     size: usize,
 }
 
-/// Returns a stage that writes, and whose shards are selected by the bytes `key` of a block.
+/// Returns a writing stage. The bytes `key` of a block select the shard that handles the block.
 fn shards(name: &str, shards: usize, key: &Range<usize>, after: &[usize]) -> StageDeclaration {
     let (key_offset, key_length) = (key.start, key.len());
     let delivery = StageDelivery::Shards { shards, key_offset, key_length };

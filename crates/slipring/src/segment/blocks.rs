@@ -1,4 +1,4 @@
-//! Handles over blocks. A block is an event of a segment whose size is known only at run time.
+//! Handles over blocks. A block is an event in a segment. Its size is known only at run time.
 //!
 //! The segment's head says how many bytes a block has, and at which distance the blocks lie. The
 //! protocol is the same as for every ring. Each of these handles contains a producer or a consumer

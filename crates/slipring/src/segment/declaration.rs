@@ -158,7 +158,7 @@ impl Declaration {
     }
 
     /// Returns what `participant` needs to know about the ring's other processes: the declared
-    /// effects of a death, and how to find one. The ring has `queues` wait queues.
+    /// effects of a death, and how to detect one. The ring has `queues` wait queues.
     pub(super) fn processes(&self, participant: &Participant, queues: usize) -> Processes {
         // No party waits for a dead member of a tap, so no call reports such a death.
         let on_death = self.stages.iter().map(|stage| match stage.delivery {

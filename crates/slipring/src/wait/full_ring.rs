@@ -42,7 +42,7 @@ pub(super) struct ReleaseRate {
     last: Option<(Instant, u64)>,
     /// Number of events released since the last sample, and time since that sample, in nanoseconds.
     /// A stage releases up to a quarter of the ring at once, or the events of a millisecond, so a
-    /// sample needs a lap of events or [`SAMPLE_TIME`].
+    /// sample is complete only after a lap of events, or after [`SAMPLE_TIME`].
     since_sample: (u64, f64),
     /// Time per released event, in nanoseconds.
     event: MovingAverage,

@@ -443,7 +443,8 @@ unsafe impl Sync for QuietCheck {}
 
 impl QuietCheck {
     /// Creates the `QuietCheck` of one handle. `notifies` contains the indices of the queues that
-    /// the handle notifies. With `always_fences`, the check never says that the queue is quiet.
+    /// the handle notifies. If `always_fences` is set, the check never says that the queue is
+    /// quiet.
     pub(crate) fn at(queues: &[WaitQueue], notifies: &[usize], always_fences: bool) -> QuietCheck {
         #[cfg(slipring_loom)]
         let quiet_check = {

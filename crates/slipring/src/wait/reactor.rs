@@ -200,7 +200,8 @@ impl Reactor {
     // The thread.
 
     /// Waits until a task is armed, and then takes the thread inside (I4). Returns `false` if the
-    /// thread must end. With `lingers`, takes the thread inside at once, even without a task.
+    /// thread must end. If `lingers` is set, takes the thread inside at once, even if no task is
+    /// armed.
     pub(crate) fn enter(&self, lingers: bool) -> bool {
         let mut state = lock(&self.state);
         while state.tasks.is_empty() && !lingers && !state.stopped {

@@ -102,7 +102,7 @@ fn lengths_of_zero_and_beyond_the_capacity_are_refused_or_cut() {
     assert_eq!(many.publish_batches(CAPACITY, 0..3, |slot, i| *slot = i).unwrap(), 3);
     assert_eq!(all.poll(usize::MAX, |v, at| assert_eq!(*v, at.seq)).unwrap(), 3);
     many.publish(|_| ()).unwrap();
-    // Position 3 belongs to the batch that `publish_batches` claimed and filled in part.
+    // Position 3 belongs to the batch that `publish_batches` claimed and partly filled.
     assert_eq!(all.poll(usize::MAX, |_, at| assert_eq!(at.seq, 4)).unwrap(), 1);
 }
 

@@ -34,7 +34,7 @@ pub enum Shape {
     ManyToOne(usize),
 }
 
-/// Evaluates an expression with a constant that equals a number from 1 to 8.
+/// Turns a number from 1 to 8 into a constant, and evaluates an expression that uses the constant.
 macro_rules! with_constant {
     ($number:expr, $CONSTANT:ident => $value:expr) => {
         with_constant!($number, $CONSTANT => $value; 1 2 3 4 5 6 7 8)

@@ -32,9 +32,10 @@ pub fn figures(size: Size) -> Vec<Figure> {
 }
 
 fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
-    // Each pair has these numbers of events. Runs of spinning threads without a core of their own
-    // have fewer, because they take the cores from each other. That number is not divided among the
-    // pairs: a pair must fill its ring several times for its threads to wait at all.
+    // `many` and `spinning` are numbers of events for each pair. Threads that spin and outnumber
+    // the cores take the cores from each other, so their pairs get fewer events. That smaller
+    // number is not divided among the pairs: a pair must fill its ring several times for its
+    // threads to wait at all.
     let each = |nanos| events(size, nanos) / pairs as u64;
     let many = each(cost_ns::YIELDING);
     let spinning = if 2 * pairs > usable_cores() { events(size, cost_ns::SPINNING) } else { many };

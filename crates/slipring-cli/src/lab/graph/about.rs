@@ -15,7 +15,7 @@ pub const GRAPH: &str = "graph";
 pub const WORKERS: &str = "workers";
 pub const SLICES: &str = "slices";
 
-/// The names of the graphs with the publication's slices, which have 10 terms.
+/// Names of the graphs whose slices have 10 terms, as in the publication.
 pub const BROADCAST: &str = "broadcast, 10 terms";
 pub const POOL: &str = "pool, 10 terms";
 

@@ -26,7 +26,7 @@ use slices::Job;
 
 /// Numbers of workers, as in the publication.
 const AMOUNTS_OF_WORKERS: [usize; 2] = [2, 4];
-/// The two numbers of terms in a slice that are measured: the publication's, and ten times as many.
+/// Numbers of terms in a slice: the publication's number, and ten times as many.
 const TERMS: [u64; 2] = [10, 100];
 
 /// The experiment.

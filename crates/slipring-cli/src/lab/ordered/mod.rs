@@ -201,8 +201,8 @@ fn outcome(count: usize, took: u64, latency: &Histogram<u64>) -> CaseResult {
         .curve(&LATENCY, QUANTILES.map(|quantile| (quantile, at(quantile))).into())
 }
 
-/// Says at how many of the measured numbers of threads the pool has the highest rate, and at how
-/// many the lowest latency.
+/// The experiment measures several numbers of threads. Says for how many of these the pool has the
+/// highest rate, and for how many it has the lowest latency.
 fn headline(results: &Results, floor: f64) -> String {
     let ours = Contender::Pool.name();
     let rivals = [Contender::Executor, Contender::ExecutorLarge, Contender::Partitioned]

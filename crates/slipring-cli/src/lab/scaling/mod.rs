@@ -182,8 +182,8 @@ fn measure(contender: Contender, job: Job, consumers: usize, cpus: &[usize]) -> 
     })
 }
 
-/// Says, for each amount of work, at how many of the measured numbers of consumers the pool takes
-/// the least time.
+/// The experiment measures several numbers of consumers. For each amount of work, says for how many
+/// of these numbers the pool takes the least time.
 fn headline(results: &Results, floor: f64) -> String {
     let rivals =
         [Contender::Sequential, Contender::Queue, Contender::Partitioned].map(Contender::name);

@@ -34,8 +34,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Combines the values that all runs have for each figure, by calling `pick`. A figure is
-    /// absent unless every run has it.
+    /// For each figure, calls `pick` to combine the values of all runs. A figure that a run lacks
+    /// is absent from the result.
     pub fn over(runs: &[&Self], pick: fn(Vec<f64>) -> f64) -> Self {
         let of = |figure: fn(&Self) -> f64| pick(runs.iter().map(|run| figure(run)).collect());
         let maybe = |figure: fn(&Self) -> Option<f64>| {

@@ -38,7 +38,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Time from the start gate to the schedule's start. It gives both threads time to run.
 const LEAD: Duration = Duration::from_millis(1);
 
-/// The producer's way to wait for the time at which the next event is due.
+/// How the producer waits until the next event is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// The producer spins. That is exact, but takes up a core.

@@ -123,7 +123,8 @@ pub(crate) mod last_out {
         twin!("leaver-unfenced": fence(SeqCst) => ());
     }
 
-    /// Loads whether another producer is leaving, after the caller has announced that it leaves.
+    /// Loads the word that says whether another producer is leaving. Called after the caller has
+    /// announced that it leaves.
     pub(crate) fn see(state: &AtomicU64) -> u64 {
         state.load(Relaxed)
     }

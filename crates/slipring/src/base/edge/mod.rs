@@ -328,8 +328,8 @@ pub(crate) mod joined {
         twin!("joiner-unfenced": fence(SeqCst) => ());
     }
 
-    /// Called by a stage or producer behind a tap that has announced a position, before it loads
-    /// the bounds of the tap's members.
+    /// A stage or producer behind a tap calls this after it has announced a position, and before it
+    /// loads the bounds of the tap's members.
     #[inline(always)]
     pub(crate) fn fence_passer() {
         twin!("passer-unfenced": fence(SeqCst) => ());
