@@ -71,7 +71,8 @@ impl Running {
         std::iter::from_fn(|| self.line()).collect()
     }
 
-    /// Waits for the end, and returns what the program prints until then, and its errors.
+    /// Waits for the program's end. Returns its exit code, the lines that it printed, and its error
+    /// output.
     fn end(mut self) -> (i32, Vec<String>, String) {
         let lines = std::iter::from_fn(|| self.line()).collect();
         let mut errors = String::new();

@@ -482,7 +482,8 @@ fn shards_hold_events_and_slots() {
                 for seen in seen {
                     let is_released = seen.seq.wrapping_sub(first) < released;
                     assert_eq!(seen.last, is_released, "{} of {released}", seen.seq);
-                    // If a reader stands at the end, it has released nothing yet.
+                    // The reader `end`, if the graph has one, has released nothing yet, so no slot
+                    // is free.
                     assert_eq!(seen.whole, ORDERED && !(is_last && is_released));
                 }
             }

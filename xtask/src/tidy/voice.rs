@@ -1,8 +1,8 @@
 //! The old dialect in comments, counted per crate.
 //!
 //! Comments were once compressed: sentences that begin with "What" or "Whose" and name no subject,
-//! "that one" instead of a noun, "is to" before a verb. Each crate has a count of the lines that
-//! are left, and it only falls.
+//! "that one" instead of a noun, "is to" before a verb. The check holds, for each crate, the number
+//! of such lines that are left. This number may only fall.
 
 use std::path::Path;
 

@@ -285,7 +285,7 @@ impl<'r> Row<'r> {
         record.experiments.iter().flat_map(of).collect()
     }
 
-    /// Returns whether both measure the same contender at the same point.
+    /// Returns whether both rows measure the same contender at the same point.
     fn is_same(&self, other: &Row<'_>) -> bool {
         self.experiment == other.experiment
             && self.series.contender == other.series.contender

@@ -179,7 +179,7 @@ fn floor(rounds: &[Round], repetitions: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns rounds of equal contenders, with a noise of about `noise` in each time.
+    /// Returns rounds of equal contenders, whose times vary by about `noise`.
     fn rounds(random: &mut Rng, count: usize, noise: f64) -> Vec<Round> {
         let mut time = || 1.0 + noise * (random.f64() + random.f64() + random.f64() - 1.5);
         (0..count).map(|_| [time(), time()]).collect()

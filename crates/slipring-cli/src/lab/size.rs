@@ -1,8 +1,8 @@
-//! The amount of measurement.
+//! How much an experiment measures.
 
 use std::fmt;
 
-/// The amount of measurement.
+/// How much an experiment measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// A run of a few seconds, which checks that everything works. Its figures mean nothing.

@@ -22,7 +22,7 @@ pub(crate) fn number(on_death: OnDeath) -> u8 {
     }
 }
 
-/// Returns the effect of a death whose number in the stage table is `number`.
+/// Returns the effect of a death that the stage table records as `number`.
 pub(crate) fn on_death(number: u8) -> Option<OnDeath> {
     let all = [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail, OnDeath::Close];
     all.get(usize::from(number)).copied()

@@ -118,8 +118,8 @@ impl<E: PlainBytes> AtomicBytes<E> {
         macro_rules! copy {
             ($word:ty, $at:expr) => {
                 words::<$word>($at, size, |at| {
-                    // SAFETY: `words` passes only offsets of words that lie in the event (I2). By
-                    // the caller's promise, the same offsets lie in `to`.
+                    // SAFETY: `words` passes only offsets of words that lie in the event (I2). The
+                    // caller promises that the same offsets lie in `to`.
                     unsafe {
                         let word = <$word as Word>::load(from.add(at));
                         to.add(at).cast::<$word>().write_unaligned(word);

@@ -149,8 +149,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         self.position.next()
     }
 
-    /// Lends up to `max` events that are available now, without waiting. With `max` 0, the returned
-    /// batch is empty.
+    /// Lends up to `max` events that are available now, without waiting. If `max` is 0, the
+    /// returned batch is empty.
     ///
     /// If no event is available, the call costs one load of a cache line that the upstream writes.
     /// A stage with several dependencies loads at least one line for each dependency. In a

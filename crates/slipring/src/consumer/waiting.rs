@@ -135,7 +135,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         }
     }
 
-    /// Spins during the wait's first polls, until a poll is due. Returns whether a poll is due.
+    /// During the wait's first polls, spins until the handle should poll. Returns whether it
+    /// should.
     ///
     /// The function does nothing else, because whatever a wait does after its last poll delays the
     /// event.

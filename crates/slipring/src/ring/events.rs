@@ -215,7 +215,7 @@ pub(crate) unsafe fn mut_slices<'a, E>(
 ) -> (&'a mut [E], &'a mut [E]) {
     let straight = straight(&*slots, first, len);
     let wrapped = slots.event(first.wrapping_add(straight as u64));
-    // SAFETY: the events are lent, by the caller's promise. This layout has no gaps between events
+    // SAFETY: the caller promises that the events are lent. This layout has no gaps between events
     // up to the ring's last slot. The events that are lent at once fit the ring, so the two slices
     // do not overlap.
     unsafe {

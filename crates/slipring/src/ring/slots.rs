@@ -190,8 +190,8 @@ pub unsafe trait Storage<E>: Copy {
         let mut first = None;
         if std::mem::needs_drop::<E>() {
             for index in 0..count {
-                // SAFETY: the caller promises that this event exists, is dropped once, and that no
-                // reference to it is left.
+                // SAFETY: the caller promises that this event exists and is dropped once, and that
+                // no reference to it is left.
                 let drop_one = || unsafe { self.event(index).drop_in_place() };
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_one)) {
                     match first {

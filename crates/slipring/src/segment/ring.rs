@@ -72,8 +72,8 @@ impl<E: PlainBytes + 'static> SegmentRing<AtomicBytes<E>> {
         declaration.needs::<E>()?;
         let mut plan = declaration.plan()?;
         plan.choose_wait(&participant.wait, &participant.producer_wait);
-        // SAFETY: the caller promises that the areas fit `E`. A slot of `AtomicBytes<E>` has the
-        // same size as a slot of `E`, with the event at the same offset (`AtomicBytes`). Every
+        // SAFETY: the caller promises the conditions of the call. A slot of `AtomicBytes<E>` has
+        // the size of a slot of `E`, and its event lies at the same place (`AtomicBytes`). Every
         // access to an event is atomic.
         unsafe {
             let partitioner = &copying_partitioner::<E>;

@@ -340,8 +340,8 @@ impl WaitQueue {
             }
         };
         announced::fence_task(); // The announcement comes before the poll (I1).
-        // If the system refused the membarrier, notifiers possibly miss the task's announcement, so
-        // the task must poll again.
+        // If the system refused the membarrier, notifiers may miss the task's announcement, so the
+        // task must poll again.
         let ready = twin!("task-blind": ready() => false) || !ordered;
         let own = if ready { self.remove(&mut sleepers.tasks, number) } else { None };
         drop(sleepers);

@@ -11,7 +11,7 @@ use slipring::{
 
 use crate::common::ends;
 
-/// A handler's way to publish more events than it handles.
+/// How a handler publishes more events than it handles.
 #[derive(Clone, Copy, Debug)]
 enum Publication {
     One,

@@ -1,5 +1,5 @@
-//! An asker hears of the end of its graph: however a stage fails, wherever the stages run, and
-//! whatever becomes of the promise.
+//! An asker learns of the end of its graph, no matter how a stage fails, where the stages run, and
+//! what becomes of the promise.
 //!
 //! An event's `reaction` tells the stage to answer, or to end the graph before it takes the
 //! promise, which then stays in its slot.

@@ -12,8 +12,8 @@ use crate::CAPACITY;
 
 const OUT_OF_RANGE: [usize; 3] = [0, CAPACITY + 1, usize::MAX];
 
-/// Asserts at compile time that a type lacks `Sync` (or `Send`): with the bound, `it` would be
-/// ambiguous.
+/// Asserts at compile time that a type lacks `Sync` (or `Send`): if the type had the bound, `it`
+/// would be ambiguous.
 macro_rules! assert_not {
     ($bound:ident: $($type:ty),* $(,)?) => { $({
         trait Unless<A> {

@@ -113,7 +113,7 @@ fn for_each_blocking<S: Stream>(stream: S) -> Values {
     driven(stream, (ring.producer(), ring.reader(key)))
 }
 
-/// Runs a loop that the user writes, and that polls.
+/// Runs a hand-written loop that polls.
 fn poll<S: Stream, L: GraphLayout>(stream: S) -> Values {
     let (tx, mut rx) = L::unicast::<u64>(stream.ring());
     run(stream, publisher(tx), move |consumer| {
@@ -126,7 +126,7 @@ fn poll<S: Stream, L: GraphLayout>(stream: S) -> Values {
     })
 }
 
-/// Runs a loop that the user writes, and that takes batches of at most a quarter of the ring.
+/// Runs a hand-written loop that takes batches of at most a quarter of the ring.
 fn batches<S: Stream, L: GraphLayout>(stream: S) -> Values {
     let (tx, mut rx) = L::unicast::<u64>(stream.ring());
     run(stream, publisher(tx), move |consumer| {
@@ -181,7 +181,7 @@ fn disruptor_thread<S: Stream>(stream: S) -> Values {
     ended.get().expect("the consumer saw the last event").clone()
 }
 
-/// Runs a loop that the user writes, and that polls a ring of the `disruptor` crate.
+/// Runs a hand-written loop that polls a ring of the `disruptor` crate.
 fn disruptor_poller<S: Stream>(stream: S) -> Values {
     let (mut rx, builder) =
         build_single_producer(stream.ring(), || 0u64, BusySpin).new_event_poller();

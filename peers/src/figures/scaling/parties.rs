@@ -1,5 +1,5 @@
-//! One to eight stages in a row, stages side by side, or producers, and up to eight members of a
-//! tap. All run on two cores.
+//! Figures for one to eight stages in a row, one to eight stages side by side, one to eight
+//! producers, and up to eight members of a tap. All run on two cores.
 
 use slipring::Wait;
 

@@ -24,7 +24,7 @@ pub struct Plan {
     pub amount: Amount,
 }
 
-/// The amount of measurement.
+/// How much the experiment measures.
 #[derive(Clone, Debug)]
 pub struct Amount {
     /// Number of executions of each setup.

@@ -1,4 +1,4 @@
-//! The shapes built on a ring: one ring for the whole graph, whose stages follow each other.
+//! The shapes built on a ring. One ring serves the whole graph, and its stages follow each other.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -22,8 +22,8 @@ use super::measured::StrategyRun;
 /// Slots of the ring: more than a scheduled load ever fills, and few enough for the second-level
 /// cache.
 const CAPACITY: usize = 1 << 12;
-/// Time by which a run may exceed its schedule. Past it the run has failed: a wait did not end, or
-/// the strategy's sleeps are too long for a burst.
+/// Time by which a run may exceed its schedule. A run that takes longer has failed: a wait did not
+/// end, or the strategy's sleeps are too long for a burst.
 const GRACE: Duration = Duration::from_secs(60);
 /// Sampling interval of latency in bursts, in events. Reading the clock for every event would take
 /// longer than the hand-over.

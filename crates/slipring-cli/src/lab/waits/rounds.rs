@@ -19,7 +19,7 @@ use crate::lab::size::Size;
 /// Seed of all schedules and orders, the same in every measurement.
 pub const SEED: u64 = 2013;
 
-/// Estimates the time of a round of a pattern with this number of strategies.
+/// Estimates how long a round of a pattern takes with this number of strategies.
 pub fn expected(arrival: Arrival, size: Size, strategies: usize) -> Duration {
     let alone = if arrival.has_bystander() { ALONE_TURNS } else { 0 };
     Duration::from_millis((strategies + alone) as u64 * expected_ms(arrival, size))

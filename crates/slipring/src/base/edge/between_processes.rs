@@ -143,7 +143,7 @@ pub(crate) mod cell_taken {
     }
 
     /// Takes a chunk by swapping its cell, after the chunk's extent and bound were stored. Returns
-    /// whether the cell still was `seen`.
+    /// whether the cell was still `seen`.
     #[inline(always)]
     pub(crate) fn take(cell: &AtomicU64, seen: u64, taken: u64) -> bool {
         may_die!();
