@@ -1,5 +1,5 @@
-//! Designs for handing over events that slipring tried and rejected, kept so that they can be
-//! measured again.
+//! Designs that slipring tried and rejected for handing over events. They are kept so that they can
+//! be measured again.
 //!
 //! Each [`Design`] is a ring of one producer, one consumer and plain events. Positions, free slots
 //! and release are common code; a design publishes events and finds published ones. [`Lanes`] are

@@ -75,8 +75,8 @@ pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
             .env("RUSTFLAGS", "-Zsanitizer=thread")
             // Under the sanitizer each test takes many times as long.
             .env("SLIPRING_TEST_LIMIT", SLOW_TEST.as_secs().to_string())
-            // A test forgets a pipeline and its threads on purpose, so leaked threads are no error.
-            // Some tests ask for more memory than there is, so the allocator returns null.
+            // A test forgets a pipeline and its threads on purpose, so leaked threads are not an
+            // error. Some tests ask for more memory than there is, so the allocator returns null.
             .env("TSAN_OPTIONS", "report_thread_leaks=0 allocator_may_return_null=1"),
     )?;
     step.some_tests()

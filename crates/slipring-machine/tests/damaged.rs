@@ -95,7 +95,7 @@ fn a_folder_that_is_no_root_is_an_error() {
     fs::create_dir_all(folder.path().join("sys/devices/system/cpu/online")).unwrap();
     let error = Machine::below(folder.path()).unwrap_err();
     assert!(error.file().ends_with("sys/devices/system/cpu/online"), "{error}");
-    // The file has bytes that are not text, so it is no list of CPUs.
+    // The file has bytes that are not text, so it is not a list of CPUs.
     fs::remove_dir(folder.path().join("sys/devices/system/cpu/online")).unwrap();
     fs::write(folder.path().join("sys/devices/system/cpu/online"), [0xff, 0, b'1']).unwrap();
     assert!(Machine::below(folder.path()).unwrap_err().to_string().contains("is no number"));

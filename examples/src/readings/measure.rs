@@ -76,7 +76,7 @@ fn cores() -> usize {
 /// The parameters of a run, for all modes.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Number of repetitions of the data, each shifted against the previous one.
+    /// Number of repetitions of the data. Each repetition has later times than the previous one.
     pub repeat: u64,
     /// Number of parsing threads.
     pub workers: usize,

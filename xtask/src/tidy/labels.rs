@@ -33,7 +33,7 @@ pub struct Edge {
 }
 
 /// Returns the edges of `house`: the inner modules of each module of edges. An inner module that
-/// has modules itself is no edge, but a group of edges.
+/// itself contains modules is a group of edges, not an edge.
 pub fn edges(house: &House, arrows: &Arrows) -> Vec<Edge> {
     let mut found = Vec::new();
     for (outer, _) in house.modules.iter().enumerate().filter(|(_, one)| one.name == layout::EDGES)

@@ -93,8 +93,8 @@ impl Files {
     }
 }
 
-/// Joins the errors of several results. A closed standard output is no failure, so it counts only
-/// if there is no other error.
+/// Joins the errors of several results. A closed standard output is not a failure, so it counts
+/// only if there is no other error.
 pub fn all_errors<const N: usize>(results: [Result<()>; N]) -> Result<()> {
     let (closed, failed): (Vec<Error>, Vec<Error>) =
         results.into_iter().filter_map(Result::err).partition(|error| error.is::<StdoutClosed>());

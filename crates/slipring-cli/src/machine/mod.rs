@@ -14,7 +14,7 @@ use crate::base::{console, exit};
 
 mod report;
 
-/// Width of the text where standard output is no terminal, in characters.
+/// Width of the text if standard output is not a terminal, in characters.
 const USUAL_WIDTH: usize = 80;
 
 /// The help's paragraphs on the text.

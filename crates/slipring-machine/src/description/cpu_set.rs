@@ -150,7 +150,7 @@ impl fmt::Debug for CpuSet {
     }
 }
 
-/// The error for a text that is no list of CPUs.
+/// The error for a text that is not a list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuListError {
     part: String,

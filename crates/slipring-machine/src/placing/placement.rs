@@ -133,7 +133,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// The error for a text that is no placement.
+/// The error for a text that does not describe a placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementTextError {
     text: String,

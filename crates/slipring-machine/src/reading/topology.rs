@@ -181,7 +181,8 @@ pub fn caches(files: &Files<'_>, online: &CpuSet) -> Result<Vec<Cache>, MachineE
             let found = cache(files, &format!("{folder}/index{index}"), cpu)?;
             let Some(mut cache) = found else { continue };
             cache.cpus = cache.cpus.intersection(online);
-            // Every CPU that uses a cache lists it, so it counts only at the first of these CPUs.
+            // Every CPU that uses a cache lists it, so the cache is counted only at the first of
+            // these CPUs.
             if cache.cpus.first() == Some(cpu) && !caches.contains(&cache) {
                 caches.push(cache);
             }

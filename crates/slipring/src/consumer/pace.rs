@@ -214,7 +214,7 @@ impl Pace {
         (self.stride, self.learned_stride, self.strides) = (events, events, u64::MAX);
     }
 
-    /// Returns the target of the longest time between two releases.
+    /// Returns the longest time that should pass between two releases.
     #[cfg(all(test, not(slipring_loom)))]
     pub(crate) fn release_after(&self) -> Duration {
         self.release_after

@@ -171,8 +171,8 @@ pub enum SubscribeError {
         /// Number of seats that the tap has for readers.
         room: usize,
     },
-    /// No graph with this tap is running. The tap's graph was not started yet, or has ended and was
-    /// dropped.
+    /// No graph with this tap is running. The tap's graph has not started yet, or it has ended and
+    /// was dropped.
     NotRunning,
     /// The graph has ended.
     Ended(WaitError),

@@ -1,4 +1,4 @@
-//! Keys, handles, claims and chains of another ring or graph.
+//! Keys, handles, claims and chains that are passed to a ring or graph to which they do not belong.
 
 use std::cell::Cell;
 use std::mem::swap;

@@ -60,7 +60,7 @@ pub trait Link<E: Event> {
 /// The functions of one link for one type of event.
 #[derive(Clone, Copy)]
 pub struct Ends {
-    /// Makes the rings of a run. The measuring process calls it.
+    /// The measuring process calls this function to make the rings of a run.
     pub make: fn(&Task) -> RoleResult<()>,
     /// Completes the setup for roles that are threads of this process.
     pub prepare: fn(&Task) -> RoleResult<()>,

@@ -1,8 +1,9 @@
 //! The source's figures beside those that were measured here.
 //!
-//! If both sides have the same metric and unit, they share one axis. All other figures are compared
-//! as *shapes*: each side is divided by its largest value, so that only the form remains. A rate
-//! that stands beside times is first turned into the time of an event.
+//! If the figures of the source and the measured figures have the same metric and unit, they share
+//! one axis. All other figures are compared as *shapes*: the figures of each side are divided by
+//! the largest of them, so that only the form remains. If one side has rates and the other has
+//! times, each rate is first turned into the time of an event.
 
 use maud::{Markup, html};
 

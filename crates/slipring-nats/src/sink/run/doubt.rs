@@ -44,7 +44,8 @@ impl<S: Stage> SinkRun<S> {
             self.anew = None;
             self.opened.publisher.begin_attempt();
             self.rest(doubt).await?;
-            // A full stream is no reason to leave: it would be just as full at another server.
+            // A full stream is not a reason to leave this server: the stream would be just as full
+            // at another one.
             if doubt == Doubt::Lost && self.opened.connection.is_to_leave(since) {
                 let requests = self.opened.connection.requests();
                 self.watching(doubt, async move { requests.leave().await }).await?;
