@@ -577,8 +577,8 @@ fn messages_that_fill_the_ring_come_beside_others() {
     });
     drop(all); // flushes its counts
     // A message that fills the ring begins at the ring's first slot, and leaves the next position
-    // there. Only a short message moves the position away from it, so no more than 7 cells are
-    // given up for each.
+    // at that slot. Only a short message moves the next position away from there. So at most 7
+    // cells are given up for each short message.
     let given_up = attached.report().unwrap().stages()[0].tombstones;
     assert!(given_up <= 7 * COUNT as u64, "{given_up} cells were given up");
 }

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! The producer sends batches of rows to the workers in turn, and the merging thread receives them
-//! in the same turn, which restores the order. Used batches return to the producer, so the
-//! executor, like the ring, allocates nothing after its start. When it allocated a new row for each
-//! record, it was slower. By default a batch holds one row. Larger batches make the queues cheaper
-//! per row, but delay rows.
+//! in the same order, so it gets the rows in the order of the input. Used batches return to the
+//! producer, so the executor, like the ring, allocates nothing after its start. When it allocated a
+//! new row for each record, it was slower. By default a batch holds one row. Larger batches make
+//! the queues cheaper per row, but delay rows.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;

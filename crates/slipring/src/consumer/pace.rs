@@ -73,7 +73,7 @@ pub(crate) struct Pace {
     stride_time: Duration,
     /// Whether the first stride after a wait has one event, and each later stride has twice as many
     /// as the stride before, up to `learned_stride`. A loop that always keeps up reads no clock, so
-    /// its `learned_stride` may be too long for the present events.
+    /// its `learned_stride` may be too long for the current events.
     grows: bool,
     /// Number of events since the end of the last stride.
     since_stride: u64,

@@ -1,5 +1,5 @@
-//! One graph on one thread: a script of publications, every handle polled in turn, each event
-//! checked.
+//! Runs one graph on one thread: follows a script of publications, polls every handle in turn, and
+//! checks each event.
 
 use slipring::{BatchError, ClaimError, Graph, Wait, WaitError};
 
