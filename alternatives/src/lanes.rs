@@ -21,8 +21,8 @@ use slipring::{BatchError, Error, Graph, Producer, Reader, Wait, WaitError};
 
 /// Maximum number of events that a turn takes from one lane.
 const TURN: usize = 256;
-/// The merging thread pauses after a round of all lanes that found fewer events than this, so that
-/// it does not take the cache lines that the producers are filling.
+/// Number of events below which the merging thread pauses after a round of all lanes. The pause
+/// keeps it from taking the cache lines that the producers are filling.
 const FEW: usize = 64;
 /// Number of rounds without an event before the merging thread yields its core.
 const EMPTY_ROUNDS: u32 = 8;

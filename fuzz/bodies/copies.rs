@@ -196,8 +196,8 @@ pub(super) fn run(
         let mut tx = world.copying_tx(2);
         let mut hands: Vec<_> =
             (0..stages).map(|stage| world.copying_hand(3 + stage as u32, stage, 0)).collect();
-        // A process that dies drops none of its handles. Their memory is freed at the end of the
-        // test.
+        // A dying process does not drop its handles. So the handles of simulated dead processes are
+        // kept here, and freed at the end of the test.
         let (mut dead_hands, mut dead_producers) = (Vec::new(), Vec::new());
         for _ in 0..CALLS {
             let Some(call) = next() else { break };

@@ -6,8 +6,8 @@
 //!
 //! The first byte of an input chooses the handles:
 //!
-//! - Handles that lend events: no other thread changes events, as a segment's user promises
-//!   (`Segment::attach`).
+//! - Handles that lend events. No other thread changes events here, because a segment's user
+//!   promises that (`Segment::attach`).
 //! - Handles that copy events (`copies.rs`), in half of the inputs: the events change, too.
 //! - Handles of blocks and messages (`contents.rs`), in inputs whose first byte is large.
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// The amount of measurement. It determines the number of events in each figure.
+/// How much to measure. The size determines the number of events in each figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Size {
     /// Small amounts, to check that everything works. The figures mean nothing.

@@ -66,8 +66,8 @@ fn producer(world: &World, ledger: &Ledger, lens: &[usize]) -> Tx {
     tx
 }
 
-/// Makes a victim first publish items of the lengths `lens`, and then, between its marks, one of
-/// `LONG` bytes.
+/// Makes a victim publish items of the lengths `lens`. Then, between its two marks, the victim
+/// publishes one more item, of `LONG` bytes.
 fn puts(world: &World, ledger: &Ledger, lens: &[usize]) {
     let mut tx = producer(world, ledger, lens);
     let ids = ledger.enter(VICTIM, &[LONG]);

@@ -83,9 +83,9 @@ pub fn measure(bench: &mut Bench) -> BenchResult<Vec<(&'static str, f64)>> {
     watch(LIMIT, &mut wait(away))?;
     bench.server.restart()?;
     let back = Instant::now();
-    // This ends at the first change of the acknowledged position. That is the first
-    // acknowledgement, unless the server had stored messages before the kill and not acknowledged
-    // them: those count once the sink has inspected the stream.
+    // The watch ends when the acknowledged position first changes. That is usually the first
+    // acknowledgement. But if the server had stored messages before the kill without acknowledging
+    // them, these messages count as soon as the sink has inspected the stream.
     watch(LIMIT, &mut || acknowledged() > gone)?;
     let (first, at_first, noticed) = (acknowledged(), Instant::now(), back.elapsed());
     let backlog = published.load(Relaxed).saturating_sub(first);

@@ -27,7 +27,7 @@ use crate::{
 /// The accesses of an atomic.
 const ACCESSES: [&str; 6] =
     ["load", "store", "swap", "compare_exchange", "compare_exchange_weak", "fetch_update"];
-/// The orderings that an access beyond a relaxed one has.
+/// The orderings by which an access counts as more than relaxed.
 const ORDERINGS: [&str; 3] = ["Acquire", "Release", "AcqRel"];
 /// Functions that order memory accesses without a label.
 const FENCES: [&str; 4] = ["fence", "compiler_fence", "bar_all", "membarrier"];
@@ -303,8 +303,8 @@ impl<'l> Facts<'l> {
             let mut names = Names(Vec::new());
             names.visit_pat(&local.pat);
             facts.binds = names.0;
-            // A `let` is never exchanged with a later `let`: the recorded runs left such pairs
-            // alone.
+            // Listing `let` as a bound name prevents an exchange of a `let` with a later one,
+            // because the recorded runs made no such exchanges.
             facts.binds.push("let".to_owned());
         }
         facts

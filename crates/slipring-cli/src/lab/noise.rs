@@ -8,7 +8,7 @@
 //! 2. An experiment compares the medians of few repetitions. So the estimator draws that many
 //!    rounds at random (with repetition: a bootstrap), swaps the contenders of each round at
 //!    random, and takes the ratio of the two medians.
-//! 3. The floor is the ratio, less 1, that 95 % of such draws stay below.
+//! 3. The floor is the 95th percentile of the ratios of all such draws, less 1.
 //!
 //! Each timed piece of work takes about 20 ms. The repetitions of an experiment are usually longer
 //! and less noisy, so the floor is cautious for them.

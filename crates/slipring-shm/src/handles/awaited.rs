@@ -38,8 +38,9 @@ impl<T: Event> Awaited<T> {
         Awaited { reader, first, timeout, request: None }
     }
 
-    /// Ties the waits to a request, which the awaited value answers: the request at position `seq`
-    /// of the ring of `ring`. A wait then also ends with [`PromiseError::Request`] if
+    /// Ties the waits to the request that the awaited value answers: the request at position `seq`
+    /// of the ring to which `ring` is attached. A wait then also ends with
+    /// [`PromiseError::Request`] if
     ///
     /// - that ring fails or is halted;
     /// - that ring is closed, and every stage has released the request;

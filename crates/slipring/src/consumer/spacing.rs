@@ -62,9 +62,9 @@ pub(crate) struct Spacing {
     /// `patience`, and stops when `density` reaches 0.
     pauses: bool,
     /// The density at which the loop begins to pause. It doubles each time the loop stops pausing,
-    /// and is `DENSEST` again when pauses have gathered events several times in a row. Without the
-    /// doubling, a stage that waits for the answers of a fast thread would pause again and again:
-    /// its waits are short, too, but each pause only delays an answer.
+    /// and returns to `DENSEST` when pauses have gathered events several times in a row. Without
+    /// the doubling, a stage that waits for the answers of a fast thread would pause again and
+    /// again, because its waits are short, too. But there, each pause only delays an answer.
     patience: u32,
     /// Length of the pause after a dense pass, in spin hints. The length grows slowly, and halves
     /// when `max_held` events came during a pause.

@@ -98,7 +98,8 @@ impl<E: 'static> Graph<E> {
 }
 
 impl<E, L: Layout, S> Graph<E, L, S> {
-    /// Changes the type parameters for the layout and for the number of producers.
+    /// Converts the graph to another layout and another number of producers, which are both type
+    /// parameters.
     fn into_kind<M: Layout, T>(self) -> Graph<E, M, T> {
         let Graph { stages, ring, threads, placement, kind: _ } = self;
         Graph { stages, ring, threads, placement, kind: PhantomData }

@@ -279,7 +279,7 @@ impl<T> Awaited<T> {
         loop {
             let Some(asked) = &self.asked else { return Err(AwaitError::Taken) };
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            // A stage that this thread runs may give the answer.
+            // This thread may itself run the stage that gives the answer.
             let stepped = !is_late && asked.step(deadline);
             if !stepped {
                 let look = || Instant::now().checked_add(Asked::LOOK_AGAIN);

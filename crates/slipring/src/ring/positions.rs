@@ -199,8 +199,8 @@ impl Positions {
                 (least, slowest) = (distance, stage);
             }
         }
-        // If the slowest stage is a tap whose members hold no events back, then the slowest party
-        // before the tap is the one that holds it up.
+        // The slowest stage may be a tap whose members hold no events back. Such a tap only waits
+        // for the slowest party before it, so the result names that party.
         if let Some(tap) = plan.stages.get(slowest)
             && matches!(tap.delivery, Delivery::Tap(_))
             && self.held(tap, lower_bound) > least

@@ -82,9 +82,9 @@ const PREEMPTED: f64 = 100_000.0;
 /// Number of polls after which a spinning waiter yields. If no other thread needs the core, a yield
 /// takes a quarter of the time of these polls.
 const YIELD_INTERVAL: u64 = 2 * CLOCK_INTERVAL;
-/// Longest time between the readings of the clock before and after a yield that lent the core to no
-/// other thread, in nanoseconds. If the yield did lend the core, the two switches of threads take
-/// longer.
+/// Longest duration of a yield that lent the core to no other thread, in nanoseconds, from the
+/// clock reading before the yield to the one after it. If the yield did lend the core, the two
+/// thread switches alone take longer.
 const UNLENT: f64 = 3_000.0;
 /// If another thread runs for `t` on a spinning waiter's core, the core then counts as contended
 /// for `CONTENDED * t`.

@@ -5,8 +5,9 @@
 //! ns 7.613 alone 0.000
 //! ```
 //!
-//! An answer is pairs of a metric and a number, or `error` and a message. `alone` is the program's
-//! own measurement of one core's work without a hand-over, in nanoseconds per event.
+//! An answer consists of pairs, each a metric and a number, or of the word `error` and a message.
+//! `alone` is the program's own measurement of one core's work without a hand-over, in nanoseconds
+//! per event.
 
 use std::fmt;
 

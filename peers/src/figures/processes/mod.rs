@@ -252,8 +252,8 @@ fn round_trip(size: Size, programs: &Programs) -> Figure {
     let rounds = size.pick(500, 10_000, 30_000);
     let mut contenders = within(&THREADS, 8, Work::RoundTrip { rounds });
     contenders.extend(between(&ROUND_TRIPS, 8, Work::RoundTrip { rounds }));
-    // A spin hint takes a part of a round trip's time, and an event that comes meanwhile waits for
-    // the end of the hint. So these contenders poll without hints.
+    // An event that arrives during a spin hint waits until the hint ends, and a hint lasts a
+    // noticeable part of a round trip. So these contenders poll without hints.
     let unpaused = [
         ("slipring, two threads, no spin hints", "polling on the heap"),
         ("slipring, two threads on a segment, no spin hints", "polling"),

@@ -130,9 +130,9 @@ fn wait<'a, T>(condition: &Condvar, items: MutexGuard<'a, T>) -> MutexGuard<'a, 
 /// Removes one waiting thread from the count. Returns `true` if there was one, so that the caller
 /// wakes it.
 ///
-/// Java's signal costs nothing without a waiting thread, but `Condvar::notify_one` of the standard
-/// library is a system call on Linux in any case. The count restores Java's cost. A spurious wake
-/// leaves the count too high, which costs a system call and loses no wake.
+/// If no thread waits, a signal costs nothing in Java, while the standard library's
+/// `Condvar::notify_one` always makes a system call on Linux. The count avoids that call. After a
+/// spurious wake the count is too high, so one call is made needlessly, but no wake is lost.
 fn take_one(waiting: &mut usize) -> bool {
     let any = *waiting > 0;
     *waiting -= usize::from(any);

@@ -1,8 +1,8 @@
 //! Queues as the edges of a graph: a sending half for producers, a receiving half for one consumer.
 //!
-//! Each half ends the other. Once the receiver is dropped, each send fails; once all senders are
-//! dropped, a receive fails as soon as the queue is empty. So a thread that fails ends its
-//! neighbours, and no thread waits for a thread that is gone.
+//! If one half is dropped, the other half ends, too: once the receiver is dropped, each send fails;
+//! once all senders are dropped, a receive fails as soon as the queue is empty. So if a thread
+//! fails, its neighbours end as well, and no thread waits for one that has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

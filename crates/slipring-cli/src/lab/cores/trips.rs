@@ -66,7 +66,8 @@ fn ring(wait: &Wait) -> Result<(Producer<u64>, Reader<u64>)> {
     Ok((ring.producer(), ring.reader(key)))
 }
 
-/// Runs both threads. A thread that ends drops its ends, which ends the wait of the other thread.
+/// Runs both threads. A thread that returns drops its ends of the link, so the other thread does
+/// not wait for it any longer.
 fn between(pair: Pair, trips: u64, near: impl Ends, far: impl Ends) -> Result<Vec<u64>> {
     thread::scope(|scope| {
         let refused = "cannot start a thread";

@@ -167,8 +167,8 @@ pub fn run_once(setup: &Setup) -> Result<StrategyRun> {
             }
         };
         let producer = thread::Builder::new().spawn_scoped(scope, producer).inspect_err(|_| {
-            // The producer did not start. So this thread comes to the gate in the producer's place,
-            // because the waiter waits there.
+            // The producer did not start, but the waiter waits for it at the gate. So this thread
+            // enters the gate in the producer's place.
             gate.wait();
         });
         let producer = producer.context(refused)?;

@@ -17,8 +17,8 @@
 //! - I2: no load or store is `SeqCst`. A fence is `SeqCst` where a store must come before a later
 //!   load of another word.
 //!
-//! A twin is a weakened variant that a model must catch. If a twin weakens a load or store alone,
-//! that load or store has an edge function of its own.
+//! A twin is a weakened variant that a model must catch. If a twin weakens only one load or store,
+//! that access is a separate edge function.
 
 pub(crate) mod announced;
 mod between_processes;
@@ -356,9 +356,9 @@ pub(crate) mod closed {
     }
 }
 
-/// If the failed bit is set, the graph's failure is stored. A lock guards a failure that this
-/// process stored. The failure of another process is in a record; a thread that sees the bit also
-/// sees the record.
+/// If the failed bit is set, the graph's failure is already stored. If this process stored it, a
+/// lock guards it. If another process stored it, it is in a record, and a thread that sees the bit
+/// also sees the record.
 pub(crate) mod failed {
     use super::*;
 
