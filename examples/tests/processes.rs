@@ -96,7 +96,8 @@ impl Drop for Running {
     }
 }
 
-/// A line of the analysis about a block, as step, figures, and whether the step was announced.
+/// Parses a line that the analysis prints about a block. Returns the step, its figures, and whether
+/// the step was announced.
 fn block(line: &str) -> Option<(u64, &str, bool)> {
     let (step, figures) = line.trim_start().split_once("  ")?;
     let announced = figures.ends_with("  again");

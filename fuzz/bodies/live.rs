@@ -416,8 +416,8 @@ pub fn run(bytes: &[u8]) {
                     }
                 }
                 2..=4 => match &mut hands[stage] {
-                    // If the ring is over, the handle of a first stage reaches the end, or returns
-                    // an error, because the words describe no end.
+                    // If the ring is over, the handle of a first stage reaches the end or, if the
+                    // words describe no end, returns an error.
                     Some(Hand::Reads(hand)) if speed == 0 && stage == 0 && ring.is_over() => {
                         told(hand.for_each(|_, _| ()).err());
                     }

@@ -74,7 +74,7 @@ pub fn baseline(nanos: u32, events: u64) -> Option<Box<dyn Fn() -> f64>> {
     (nanos != 0).then(|| Box::new(baseline) as Box<dyn Fn() -> f64>)
 }
 
-/// Returns the name of an amount of work in tables.
+/// Returns the name by which tables show an amount of work.
 pub fn amount(nanos: u32) -> String {
     if nanos == 0 { "work 0".to_owned() } else { format!("work {nanos} ns") }
 }

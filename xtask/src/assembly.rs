@@ -102,8 +102,8 @@ fn progress(
     notifies: &str,
 ) -> Result<(), String> {
     let body = body(code, label)?;
-    // A stamp or a frontier is stored from a register into an array; the handle's own fields lie in
-    // no array.
+    // A stamp or a frontier is stored from a register into an array. The handle's own fields lie in
+    // no array, so stores to them do not count.
     let stores = |line: &str| {
         line.starts_with("movq\t%r")
             && line.ends_with(')')

@@ -132,8 +132,8 @@ pub struct Test {
 /// The arguments of `house`.
 #[derive(Debug, Args)]
 pub struct House {
-    /// The folder of a crate, whose rooms, floors and arrows are printed; all crates in numbers by
-    /// default.
+    /// The folder of the crate whose rooms, floors and arrows are printed. Without it, only numbers
+    /// are printed, for all crates.
     #[arg(value_name = "CRATE")]
     pub krate: Option<String>,
     /// The checkout to read; this one by default.

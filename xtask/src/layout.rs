@@ -75,7 +75,8 @@ pub fn is_wait_queue(file: &Path) -> bool {
     WAIT_QUEUE.iter().any(|own| file == Path::new(own))
 }
 
-/// Returns whether `file`, relative to the library's source, holds tests or models, by its name.
+/// Returns whether `file` holds tests or models, judged by its path relative to the library's
+/// source.
 pub fn is_test_file(file: &Path) -> bool {
     file.components().any(|part| {
         let name = part.as_os_str().to_string_lossy();

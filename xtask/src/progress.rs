@@ -37,7 +37,7 @@ pub fn goes_on(test: &str, line: &str) -> Option<String> {
 /// The progress of a check.
 #[derive(Debug)]
 pub struct Progress {
-    /// The time without progress after which the check hangs.
+    /// The time without progress after which the check counts as hanging.
     limit: Duration,
     /// The time since the last progress.
     quiet: Duration,

@@ -457,8 +457,8 @@ fn the_same_file_twice_is_refused_however_it_is_spelled() {
     assert!(message.contains("the same file"), "{message}");
 }
 
-/// Runs a measurement of these patterns. The program's file is deleted during the measurement, so
-/// the bystander cannot start.
+/// Measures the patterns `arrivals`. The program's file is deleted during the measurement, so the
+/// bystander cannot start.
 fn run_without_bystander(arrivals: &str, json: &Path) -> Output {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let program = folder.path().join("slipring");

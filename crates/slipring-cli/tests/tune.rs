@@ -22,7 +22,7 @@ fn refused(args: &[&str], code: i32) -> String {
     message
 }
 
-/// Arguments that describe work. Each line gives other options, or none.
+/// Sets of arguments that describe the work. Each line sets different options; the first sets none.
 const WORKS: [&[&str]; 3] = [
     &[],
     &["--event-bytes", "100", "--rate", "20k", "--stages", "3", "--latency", "p99:50us"],

@@ -574,7 +574,7 @@ fn a_board_with_big_and_little_cores() {
         placements: &[
             (1, ["4"; 5]),
             (2, ["4 4", ONE_EACH, "4 5", "4 5", "4 5"]),
-            // The slow cores alone are enough, so the kinds do not mix.
+            // The slow cores alone are enough, so the placement does not mix the kinds of cores.
             (3, ["4 4 4", ONE_EACH, "0-2", "0-2", "0-2"]),
             (
                 6,

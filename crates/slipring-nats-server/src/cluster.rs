@@ -177,8 +177,8 @@ impl Cluster {
     }
 
     /// Ends the isolation that [`isolate`](Self::isolate) began. The servers get the bytes that
-    /// were held up. If `lost`, the isolated server's connections to the others are cut first, and
-    /// the bytes are lost.
+    /// were held up. If `lost` is set, the isolated server's connections to the others are cut
+    /// first, and the bytes are lost.
     pub fn heal(&mut self, lost: bool) {
         let Some(number) = self.isolated.take() else { return };
         if lost {

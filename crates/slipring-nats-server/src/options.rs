@@ -107,7 +107,7 @@ impl Options {
         self
     }
 
-    /// Limits the memory of all streams in memory, in bytes.
+    /// Limits the total size of all streams that are stored in memory, in bytes.
     pub fn max_memory_store(mut self, bytes: u64) -> Self {
         self.max_memory_store = Some(bytes);
         self

@@ -50,7 +50,7 @@ fn frames_in_flight_are_divided_when_the_server_takes_less() {
         let (mut tx, running) = start(sink.open(encoding).unwrap(), 1 << 14);
         feed(&mut tx, 100).unwrap();
         until("the first events", || running.counters().acknowledged == 100);
-        // Frames of 16 kilobytes are in flight. If `stored`, the server has stored them.
+        // Frames of 16 kilobytes are in flight. If `stored` is set, the server has stored them.
         match stored {
             true => door.swallow(Direction::ToClient, true),
             false => door.hold(Direction::ToServer, true),

@@ -130,7 +130,8 @@ fn a_new_ring_does_not_begin_where_acknowledged_events_are_gone() {
         is_other(follower.join().unwrap_err());
         assert_eq!(reading.join().unwrap(), end);
         is_other(consumer().open().unwrap_err());
-        // Each journal is read by itself: the first up to the loss, and the other from there on.
+        // A source reads only one of the two journals: the first one up to the loss, or the other
+        // one from there on.
         is_other(ends(source(&server).until_end(), 0).unwrap_err());
         let goes_on = source(&server).until_end().expect_journal(other);
         let progress = ends(goes_on.clone(), end).unwrap();

@@ -512,8 +512,8 @@ fn role_fork_and_claim() {
     listen();
 }
 
-/// A participant recovers others through a description that is open from attaching on. A child that
-/// was forked in the meantime has no copy of it.
+/// A participant recovers others through a description that it has kept open since it attached. A
+/// child that was forked meanwhile has no copy of that description.
 #[test]
 fn a_recoverer_that_dies_leaves_no_lock_to_an_older_child() {
     let _watched = watched();

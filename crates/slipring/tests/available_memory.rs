@@ -115,8 +115,8 @@ fn child() {
         ALLOCATED.store(0, SeqCst);
         build(true).unwrap_or_else(|error| panic!("{name}: {error}"));
         let allocated = ALLOCATED.load(SeqCst);
-        // The stated need leaves out names, handles and the plan, and the build may touch only a
-        // part of a huge page.
+        // More may be allocated than the stated need, which leaves out names, handles and the plan.
+        // Besides, the build may touch only a part of a huge page.
         let most = shortage.needed + 2 * MIB + shortage.needed / 64;
         assert!((shortage.needed..=most).contains(&allocated), "{name}: {allocated}, {shortage:?}");
         says((shortage.needed >> 10) * 16 / 15 + 64);

@@ -268,7 +268,7 @@ fn a_handler_that_waits_for_room_runs_other_stages() {
             }
             drop(tx);
             own.lock().unwrap().take();
-            // Either the chain ends without an error, or the stage gets the error that only its own
+            // Either the chain ends without an error, or the stage fails because only its own
             // thread could make room.
             if let Err(error) = pipeline.join() {
                 assert_eq!(error.stage(), Some("echo"), "{error}");

@@ -52,9 +52,9 @@ pub struct Args {
 
     /// Zone of times that name none, such as `Europe/Berlin`, `UTC` or `+02:00`
     ///
-    /// Without this zone, a row is malformed if its time names none. A date alone means
-    /// its midnight. A time that the zone skips moves forward by the gap. Where the zone
-    /// repeats a time, the first occurrence counts.
+    /// If no zone is given, each time must name its own; otherwise its row is malformed. A date
+    /// alone means its midnight. A time that the zone skips moves forward by the gap. Where the
+    /// zone repeats a time, the first occurrence counts.
     #[arg(long, value_name = "ZONE", value_parser = zone, allow_hyphen_values = true)]
     pub zone: Option<TimeZone>,
 

@@ -50,8 +50,8 @@ pub fn run(feed: Feed<'_>, schema: &Schema, size: Size, stages: &mut Stages) -> 
         let (give_back, used) = sync_channel(batches);
         let (mut queues, mut parsed) = (Vec::new(), Vec::new());
         for worker in 0..size.workers {
-            // Any capacity is free of deadlocks: all threads handle batches in the same turn, so no
-            // batch waits for a later one.
+            // No capacity causes a deadlock. All threads handle the batches in the same order, so
+            // no batch waits for a later one.
             let share = batches.div_ceil(size.workers);
             let (queue, jobs) = sync_channel(share);
             let (done, results) = sync_channel(share);

@@ -228,7 +228,8 @@ impl Row {
         self.alarms & (1 << dimension) != 0
     }
 
-    /// Describes the row's fault, otherwise its bad readings, in text that is safe to print.
+    /// Describes the row's fault or, if it has none, its bad readings, in text that is safe to
+    /// print.
     pub fn describe(&self) -> String {
         let field = escape::quoted(&self.excerpt);
         match self.fault {

@@ -10,8 +10,8 @@ use slipring_support::tables::markdown;
 use super::compare::{Comparison, Runs};
 use super::measure::{Job, JobResult};
 
-/// Returns the table and the remarks on it. A terminal of `width` characters gets several narrow
-/// tables where one would be too wide.
+/// Returns the table and the remarks on it. If one table is too wide for a terminal of `width`
+/// characters, the result is several narrow tables.
 pub fn render(
     Comparison { job, modes: runs }: &Comparison,
     rows: u64,

@@ -31,8 +31,8 @@ pub fn text() -> String {
     text
 }
 
-/// Returns the header and the rows whose time begins with one of the texts `of`, in the order of
-/// the file.
+/// Returns the header and some of the rows, in the order of the file: those whose time begins with
+/// one of the texts in `of`.
 pub fn slice(of: &[&str]) -> String {
     let text = text();
     let (header, rows) = text.split_once('\n').expect("the data has no header");

@@ -6,8 +6,9 @@ use crate::contenders::one_shot::{
 };
 use crate::measure::{Contender, ContenderKind, Figure, Size};
 
-/// A contender: its kind, its name, round trips of a thread that spins, round trips of a thread
-/// that waits in the contender's own way, and a pipeline.
+/// A contender: its kind, its name, and three functions that run it. The first runs round trips of
+/// a thread that spins; the second, round trips of a thread that waits in the contender's own way;
+/// the third, a pipeline.
 type OneShot = (ContenderKind, &'static str, RoundTrip, RoundTrip, fn(usize) -> f64);
 /// A function that runs round trips and returns the nanoseconds of each.
 type RoundTrip = fn(Rounds) -> Vec<u64>;

@@ -193,7 +193,7 @@ impl<'ast> Visit<'ast> for Paths {
 
     fn visit_macro(&mut self, mac: &'ast syn::Macro) {
         self.macros.insert(segments(&mac.path));
-        // Only the right half of a twin counts: the wrong half belongs to a model.
+        // Only a twin's right variant counts, because the weakened one belongs to a model.
         if source::is_named(&mac.path, "twin") {
             for right in source::arguments(mac) {
                 self.visit_expr(&right);

@@ -263,7 +263,8 @@ impl House {
         found
     }
 
-    /// Returns the meanings of a macro's path: macros are also in scope below their definition.
+    /// Returns the items that a macro's path may mean. Unlike other items, a macro is also in scope
+    /// below its definition.
     pub fn resolve_macro(&self, from: usize, path: &[String]) -> BTreeSet<Target> {
         let found = self.resolve(from, path);
         let (Some(name), true) = (path.last(), found.is_empty()) else { return found };

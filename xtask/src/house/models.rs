@@ -15,8 +15,9 @@ use crate::{findings::Findings, layout, source};
 /// The model checker's crate.
 const CHECKER: &str = "loom";
 
-/// Modules of the ground room by which models watch and steer the library: they lie below the
-/// product, so that naming one points downwards. The last one may name the checker.
+/// Modules of the ground room by which models watch and steer the library. They lie below the
+/// product, so an arrow from the product to one of them points downwards. The last one may name the
+/// checker.
 const HOOKS: [&str; 2] = ["model_hooks", "guarded"];
 
 /// Finds product code that names a test module or the model checker.

@@ -102,7 +102,8 @@ mod tests {
         assert_eq!(fits("a.rs: f: Acquire->Relaxed — because"), [false, false]);
     }
 
-    /// A run takes more than an hour, so a moved file would leave its explanations behind unseen.
+    /// If a file moves, its explanations no longer fit. A run of the mutants would show that, but
+    /// takes more than an hour, so this test shows it.
     #[test]
     fn each_explanation_fits_a_mutant() {
         let library = workspace::root().join(LIBRARY);

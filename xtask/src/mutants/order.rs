@@ -243,7 +243,7 @@ impl Statement<'_> {
         source::range(self.syntax)
     }
 
-    /// Returns whether one of `names` stands in the statement.
+    /// Returns whether the statement contains one of `names`.
     fn uses(&self, names: &[String]) -> bool {
         fn any(tokens: TokenStream, names: &[String]) -> bool {
             tokens.into_iter().any(|token| match token {

@@ -44,8 +44,8 @@ pub fn expected(size: Size) -> Duration {
     Duration::from_millis(size.pick(200, 3_000, 10_000))
 }
 
-/// Measures the whole noise floor at once, for measurements that do not return to it for a second
-/// half.
+/// Measures the whole noise floor at once, for measurements that do not measure one half before and
+/// one half after the experiments.
 pub fn measure(size: Size) -> Result<Noise> {
     let mut rounds = Rounds::default();
     rounds.measure_half(size)?;

@@ -257,7 +257,7 @@ fn hand_over(size: Size, machine: &Machine, spot: Spot) -> Case {
     case(ONE_BY_ONE, point, cpus, expected, run)
 }
 
-/// Measures trips between two rings of one slot each, one event at a time.
+/// Measures round trips of one event at a time through two rings of one slot each.
 fn round_trips(size: Size, machine: &Machine, spot: Spot) -> Case {
     let trips: u64 = size.pick(200, 50_000, 200_000);
     let cpus = cpus(machine, &spot);

@@ -6,7 +6,8 @@ use super::record::Results;
 use super::statistics::{Spread, Verdict, compare};
 use super::wording::ratio;
 
-/// Numbers of points where a contender leads, trails, or is level with the best of the others.
+/// How often a contender leads, trails, or is level with the best of the others, in numbers of
+/// points.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
     /// Number of points where the contender leads.

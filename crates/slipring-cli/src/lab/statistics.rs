@@ -34,8 +34,8 @@ const COUNTED_AT_MOST: usize = 60;
 /// How much equal measurements differ on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
-    /// For a computation on one thread: the value that the ratio of the medians of two equal
-    /// series, less 1, stays below in 95 % of cases.
+    /// For a computation on one thread: how much the medians of two equal series differ at most in
+    /// 95 % of cases, as their ratio less 1.
     pub computing: f64,
     /// Like `computing`, but for a hand-over between two threads.
     pub handover: f64,

@@ -37,7 +37,7 @@ pub struct Args {
     name: OsString,
     /// The place: a stage, or `producer`
     stage: String,
-    /// The process, if several have places of the stage
+    /// The process to evict, if several processes have places of the stage
     #[arg(long)]
     pid: Option<u32>,
     /// Kill the process (SIGKILL), and recover all places that it has in the segment

@@ -23,7 +23,7 @@ pub enum Key {
 pub struct Keys(Parser);
 
 impl Keys {
-    /// Returns the keys of the bytes that a terminal sent at once.
+    /// Decodes the keys from bytes that a terminal sent at once.
     pub fn read(&mut self, bytes: &[u8]) -> Vec<Key> {
         let mut found = Found::default();
         if bytes == b"\x1b" {

@@ -39,7 +39,7 @@ fn value(text: &str) -> String {
     }
 }
 
-/// Describes a look in a block of lines, which ends with an empty line.
+/// Formats a look as a block of lines that ends with an empty line.
 pub fn block(look: &Look) -> String {
     let start = format!("{} {}", time(look.time), value(&look.segment));
     let mut text = String::new();

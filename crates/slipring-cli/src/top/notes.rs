@@ -439,7 +439,7 @@ impl About<'_> {
         self.summary.stale.then(|| Note::new(Warning, text))
     }
 
-    /// Names the stage that another party waited for most since the previous look.
+    /// Names the stage for which another party has waited longest since the previous look.
     fn longest_wait(&self, seconds: Option<f64>) -> Option<Note> {
         let seconds = seconds?;
         let pairs = self.parties.iter().flat_map(|view| {

@@ -240,7 +240,7 @@ fn values(centre: f64) -> Value {
     (0..8).map(|i| json!(centre * (1.0 + 0.001 * f64::from(i)))).collect()
 }
 
-/// Gives all metrics of a measured record the same values, and no noise to speak of.
+/// Gives all metrics of a measured record the same values, with hardly any noise.
 fn level() -> Value {
     let mut record = measured();
     record["size"] = "quick".into();

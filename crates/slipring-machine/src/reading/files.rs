@@ -180,7 +180,8 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
 }
 
-/// The error of a machine that cannot be described: a file, and what is wrong with it.
+/// The error for a machine that cannot be described. It names a file, and says what is wrong with
+/// the file.
 #[derive(Debug)]
 pub struct MachineError {
     file: PathBuf,
@@ -223,6 +224,6 @@ impl fmt::Display for MachineError {
     }
 }
 
-// The text contains the system's error, so `source` returns none: a chain of sources would print it
-// twice.
+// The text already contains the system's error, so `source` returns `None`. Otherwise a printed
+// chain of sources would show that error twice.
 impl std::error::Error for MachineError {}

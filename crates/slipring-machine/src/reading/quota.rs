@@ -31,7 +31,8 @@ pub fn read(files: &Files<'_>) -> Result<Option<Quota>, MachineError> {
             }
         }
     }
-    // The products are exact, where a division would round: a/b < c/d if a*d < c*b.
+    // Compares a/b with c/d by comparing a*d with c*b, because products are exact, while a division
+    // would round.
     let product =
         |one: &Quota, other: &Quota| u128::from(one.time_us) * u128::from(other.period_us);
     Ok(quotas.into_iter().min_by(|one, other| product(one, other).cmp(&product(other, one))))

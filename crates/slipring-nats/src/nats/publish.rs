@@ -1,8 +1,8 @@
 //! Conditional appends, and their acknowledgements.
 //!
 //! Invariants
-//! - I1: an acknowledgement counts only for the attempt that sent its message, whose number is in
-//!   the reply subject. Answers to an earlier attempt are skipped.
+//! - I1: an acknowledgement counts only for the attempt that sent its message. The reply subject
+//!   contains the attempt's number, so answers to an earlier attempt are recognised and skipped.
 //! - I2: the first message of an append names the stream's last sequence as the condition.
 
 use async_nats::{HeaderMap, Message, Subscriber};

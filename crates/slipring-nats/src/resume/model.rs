@@ -120,8 +120,8 @@ struct Explored {
     refusals: usize,
     /// Number of steps in which a sink that has begun begins anew.
     begun_anew: usize,
-    /// For each sink, four numbers of states: in which it is fenced, has lost its place, has stored
-    /// all events, or has ended because of a loss.
+    /// Four counts for each sink: the states in which it is fenced, has lost its place, has stored
+    /// all events, and has ended because of a loss.
     ends: [[usize; 4]; 2],
 }
 

@@ -179,7 +179,7 @@ fn a_sink_that_accepts_the_loss_of_the_end_goes_on_under_another_number() {
         (says(Some(120), Some(old)), 120, old),
         (says(Some(100), None), 100, old),
         (at(100), 100, old),
-        // The user's position is in front of the end, so it is not behind all events.
+        // The user's position lies before the end, so some events lie at or behind it.
         (says(Some(99), Some(old)), 100, own),
         (says(None, Some(old)), 100, own),
         // Another ring may have written the lost messages, even where an existing ring continues.

@@ -288,7 +288,7 @@ impl<P: Feed> SourceRun<P> {
         }
     }
 
-    /// Publishes those events of a message that the ring does not have.
+    /// Publishes the events of a message, except those that the ring already has.
     async fn take(&mut self, fetched: Fetched) -> Result<MessageEffect, Stopped> {
         let sequence = fetched.sequence;
         let bad = |bad| Stopped::Failed(Error::of_message(bad, sequence));

@@ -229,9 +229,9 @@ impl Eviction {
     /// Kills the process (SIGKILL), waits until the kernel has freed its lock, and recovers the
     /// places of its participant. If the process is dead already, the call only recovers.
     ///
-    /// The call signals no process if the place has changed hands since it was found. If another
-    /// process recovers the participant first, the call succeeds as well. If the call sends the
-    /// signal and then fails, the next process that takes the places recovers them.
+    /// If another process has taken the place since it was found, the call signals no process. If
+    /// another process recovers the participant first, the call succeeds as well. If the call sends
+    /// the signal and then fails, the next process that takes the places recovers them.
     ///
     /// Example: [`Eviction`].
     ///

@@ -148,8 +148,8 @@ fn compared(
     };
     let needs = needs(&declaration, checked.header.event_size).map_err(Problem::Graph)?;
     let shape = &checked.shape;
-    // For blocks, `needs.slot` is 0: only the head states their size, so their distance has nothing
-    // to be compared with.
+    // For blocks, `needs.slot` is 0. Only the head states their size, so there is no second value
+    // with which to compare the distance between them.
     let slots = checked.areas.stamps.stride;
     let counts = [
         ("its number of lines", u64::from(shape.lines), needs.lines),

@@ -70,8 +70,8 @@ impl<T: Event> Awaited<T> {
     /// ```
     ///
     /// # Cost
-    /// The returned handle keeps this process attached to the ring. A waiting thread wakes once in
-    /// each notice of the ring's segment, to check the ring, and the locks of the processes that
+    /// The returned handle keeps this process attached to the ring. A waiting thread wakes once per
+    /// notice of the ring's segment. It then checks the ring, and the locks of the processes that
     /// hold up the request.
     pub fn of_request<C: Contents>(self, ring: &Attached<C>, seq: u64) -> Awaited<T> {
         Awaited { request: ring.places.request(seq).or(self.request), ..self }

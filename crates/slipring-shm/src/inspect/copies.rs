@@ -34,7 +34,7 @@ pub(super) const TAP: u8 = 3;
 /// Largest number of bytes that one read of stamps copies. If stamps lie further apart than that,
 /// each one is read separately.
 const CHUNK: u64 = 1 << 16;
-/// Largest number of bytes that one walk copies to find the last published event. A smaller read
+/// Largest number of bytes that one walk copies to find the last published event. A read of less
 /// than a kilobyte counts as a kilobyte.
 const WALK: u64 = 1 << 26;
 

@@ -51,7 +51,8 @@ struct Helping<'a, 'env> {
 }
 
 impl Help for Helping<'_, '_> {
-    // No other thread runs the stages, so each stage runs even if its turn may pass a deadline.
+    // No other thread runs the stages, so each stage runs even if its turn may last beyond a
+    // deadline.
     fn step(&self, until: Option<Instant>) -> bool {
         self.is_ready(until) && self.stages.work(self.control) != 0
     }

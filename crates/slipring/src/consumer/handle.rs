@@ -303,7 +303,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 return Err(WaitError::WaitsForItself(self.stage()).into());
             }
             // A wait that ends because an event seems to be available does not check the deadline.
-            // Other processes may show such an event again and again, so the loop checks the
+            // Other processes may make such an event appear again and again, so the loop checks the
             // deadline here.
             if waited && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Unmet::TimedOut);

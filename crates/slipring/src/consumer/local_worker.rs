@@ -140,7 +140,7 @@ impl WorkerRole for LocalWorker {
 }
 
 impl<E, L: Layout> LocalWorkerPosition<E, L> {
-    /// Gives the worker's seat back, and an unfinished chunk to another worker.
+    /// Gives the worker's seat back, and leaves an unfinished chunk for another worker to adopt.
     fn leave_pool(&mut self) {
         self.disarm();
         let control = self.state.control();

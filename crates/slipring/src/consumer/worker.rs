@@ -114,7 +114,7 @@ pub struct WorkerPosition<E, L: Layout, R: WorkerRole> {
     /// Length of the next chunk, in events. The worker adapts the length to the time that chunks
     /// take.
     chunk_len: u64,
-    /// The caller's limit for the length of a chunk, in events.
+    /// Caller's limit on the length of a chunk, in events.
     max_chunk: u64,
     /// Start time and length, in events, of the current chunk; `None` if the chunk is not timed.
     pub(crate) taken: Option<(Instant, u64)>,

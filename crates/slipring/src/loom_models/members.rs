@@ -75,9 +75,9 @@ fn assert_free(ring: &SegmentRing<u64>, seq: u64) {
     assert!(members(ring) == 0 && held >= seq as i64, "a dead member holds events");
 }
 
-/// A process joins beside a member or, if it `has_joined`, reads and leaves. It dies after its
-/// first `stores` stores. Another process recovers it. Meanwhile, the living member keeps its
-/// event.
+/// A process dies after its first `stores` stores, and another process recovers it. If `has_joined`
+/// is set, the process reads and leaves; otherwise it joins. Another member lives on, and keeps its
+/// event all the time.
 fn a_member_dies(has_joined: bool, stores: usize, least: usize) {
     explore(least, Some(2), move || {
         let segment = tapped(1, 2, &[], Wait::BusySpin);

@@ -162,9 +162,9 @@ const MOST_SKIPPED: u8 = 15;
 /// The schedule by which a handle's refused calls check for dead processes. A call is refused if it
 /// finds no event, or no room, and does not wait.
 ///
-/// A refused call checks if a notice has passed since the handle's last check. A reading of the
-/// clock costs about as much as an empty poll, so most calls of a tight loop only count, and do not
-/// read the clock:
+/// A refused call checks for deaths once a notice has passed since the handle's last check. A
+/// reading of the clock costs about as much as an empty poll, so most calls of a tight loop only
+/// count, and do not read the clock:
 ///
 /// - If a reading finds the clock at the same tick as the previous reading did, the handle then
 ///   skips readings: twice as many as after the previous reading, plus one, but at most

@@ -198,7 +198,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// The call fails if the graph was closed or halted, or has failed. It returns
     /// [`WaitError::PeerDead`] if the ring is full because a process has died, and that process's
     /// stage was declared to report this error. A call that returns an error counts no dropped
-    /// event. The call that follows one with `PeerDead` drops its event again.
+    /// event. If a call has returned `PeerDead` and the ring is still full, the next call drops its
+    /// event again.
     #[inline]
     pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, WaitError> {
         let seq = self.reserve_now()?;

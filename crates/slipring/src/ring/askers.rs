@@ -175,8 +175,8 @@ enum Over<'a> {
 pub(crate) struct Askers {
     /// 1 as soon as a first request was made. Before that, the ring does not notify askers.
     asked: AtomicU32,
-    /// 1 once an asker has to check the ring, because it may have ended
-    /// ([`AskedRing::has_stirred`]), or the link, because it has recorded a skip or the ring's end.
+    /// 1 once askers have something to check: the ring, which may have ended
+    /// ([`AskedRing::has_stirred`]), or the link, which has recorded a skip or the ring's end.
     ///
     /// Spinning askers poll this word, so it has a cache line of its own.
     stirred: Line<AtomicU32>,
@@ -339,8 +339,8 @@ impl Askers {
     }
 
     /// Registers a task, or a thread's waker, for the next notification, unless `ready` returns
-    /// `true`. Returns `true` if the caller must poll again. A request has one asker, so its
-    /// position is the asker's number.
+    /// `true`. Returns `true` if the caller must poll again. Each request has a single asker, so
+    /// the request's position serves as the asker's number.
     pub(crate) fn arm(&self, seq: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
         self.queue.arm(seq, waker, ready)
     }

@@ -452,7 +452,8 @@ impl<E, L: Layout> Drop for Core<E, L> {
             // SAFETY: I1: no handle, so no view, is left.
             unsafe { self.slots.0.free() };
         }
-        // An observer may have failed the graph after the graph's handles were dropped.
+        // An observer may have failed the graph after the graph's handles were dropped, so a
+        // failure may still be stored.
         drop_contained(self.control.status.take_failure());
     }
 }

@@ -67,8 +67,8 @@ impl Ending {
 pub(crate) struct StatusWords {
     /// [`CLOSED`], [`HALTED`], [`FAILED`], [`CLOSING`].
     bits: AtomicU32,
-    /// Never used. Without the word, a `&StatusWords` would cover bytes outside of all words, which
-    /// other processes may store (`line::I1`).
+    /// An unused word. Without it, a `&StatusWords` would also cover bytes that belong to no word,
+    /// and other processes may store to these bytes (`line::I1`).
     _unused: AtomicU32,
     /// The position after the last event.
     final_seq: AtomicU64,

@@ -441,9 +441,9 @@ impl<'a, 'env> Helping<'a, 'env> {
     /// `until`. If `until` is given, an entry that has had no turn yet is not found, because its
     /// turn may take any time.
     ///
-    /// Inside a handler, `until` does not count. There, this thread may be the only one that can
-    /// run the entry, because the thread that calls `run` may be in the program's own code. If
-    /// `until` counted, a handler that repeats a call with a short deadline would never succeed.
+    /// Inside a handler, `until` is ignored. There, this thread may be the only one that can run
+    /// the entry, because the thread that calls `run` may be in the program's own code. If `until`
+    /// were not ignored, a handler that repeats a call with a short deadline would never succeed.
     /// Outside of handlers, there is always a started thread that can run the entry.
     fn find(&self, history: &History, until: Option<Instant>) -> Option<Taken<'a, 'env>> {
         let Helping { executor, supervisor, .. } = self;

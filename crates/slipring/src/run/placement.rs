@@ -246,8 +246,8 @@ fn contained<T>(call: impl FnOnce() -> Result<T, Fault>) -> Result<T, BuildError
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(fault)) => {
             let text = catch_unwind(AssertUnwindSafe(|| fault.to_string()));
-            // The error is dropped outside of `catch_unwind`: a panic of its drop, while a panic of
-            // its `to_string` unwinds, would abort the process.
+            // The error is dropped outside of `catch_unwind`. If its drop panicked while a panic of
+            // its `to_string` is unwinding, the process would abort.
             drop_contained(fault);
             text.unwrap_or_else(|panic| {
                 format!("the text of the placement's error panicked: {}", panic_message(panic))

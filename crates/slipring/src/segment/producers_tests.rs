@@ -19,8 +19,8 @@ fn followed() -> Vec<StageDeclaration> {
     vec![stage("first", &[], OnDeath::Wait), stage("later", &[0], OnDeath::Wait)]
 }
 
-/// Makes a segment with two producers, in which a death is not reported: the other processes give
-/// up the dead producer's claim, and no call returns the death.
+/// Makes a segment with two producers whose deaths no call reports. The other processes only give
+/// up a dead producer's claim.
 fn two(capacity: usize, start: u64, stages: Vec<StageDeclaration>) -> Segment {
     Segment::shared(capacity, start, stages, 2, OnDeath::Wait)
 }

@@ -32,7 +32,7 @@ impl HandleLearner {
         self.short_waits = self.short_waits.saturating_add(1);
     }
 
-    /// Reports the short waits since the last longer wait to the learner.
+    /// Reports to the learner the short waits since the last longer wait.
     fn learn_short_waits(&mut self, oversubscribed: bool) {
         let waits = std::mem::take(&mut self.short_waits).min(MOST_SHORT_WAITS);
         if let (1.., Some(learner)) = (waits, &mut self.learner) {

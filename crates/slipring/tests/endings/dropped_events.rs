@@ -1,4 +1,4 @@
-//! When events are dropped: with the last owner of their ring.
+//! Events are dropped together with the last owner of their ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

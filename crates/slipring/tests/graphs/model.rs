@@ -394,7 +394,7 @@ impl Model {
     }
 
     /// Checks a poll of up to `max` events against the model. `seen` are the events that the poll
-    /// delivered. An `outcome` of `None` means that its closure panicked at the last of them.
+    /// delivered. If `outcome` is `None`, the poll's closure panicked at the last of these events.
     pub fn poll(
         &mut self,
         (stage, worker): (usize, usize),

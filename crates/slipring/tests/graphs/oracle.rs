@@ -563,7 +563,7 @@ fn random_graphs_on_threads_run_for_a_soak() {
         .and_then(|seconds| seconds.parse().ok())
         .unwrap_or(60);
     let end = Instant::now() + Duration::from_secs(seconds);
-    // Seeds differ from soak to soak; a failure names its seed.
+    // Each soak starts at another seed. A failure names the seed that caused it.
     let first = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs() << 20);

@@ -262,7 +262,8 @@ fn workers_come_and_go() {
     let mut second = pool.join().unwrap();
     assert!(matches!(pool.join(), Err(SubscribeError::Full { room: 2 })));
     assert_eq!(second.poll(1, |v, _| assert_eq!(*v, 1)).unwrap(), 1);
-    // The second worker leaves with an unfinished event, and the first adopts it.
+    // The second worker leaves before it has finished an event, and the first worker adopts that
+    // event.
     assert_eq!(second.try_batch(1).unwrap()[0], 2);
     drop(second);
     let mut rest = Vec::new();

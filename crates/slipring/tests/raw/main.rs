@@ -1,4 +1,4 @@
-//! Positions instead of leases, and producers at a full ring.
+//! Tests of handles that use positions instead of leases, and of producers at a full ring.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -95,8 +95,8 @@ pub fn find(homes: &[PathBuf]) -> Vec<Result<Jdk, String>> {
         let found = Jdk::read(Path::new(&home));
         return vec![found.map_err(|error| format!("JAVA_HOME: {error}"))];
     }
-    // The search path may have links, such as Debian's alternatives. They lead to the program in
-    // the JDK.
+    // The search path may contain symbolic links, such as Debian's alternatives, that point to the
+    // program in the JDK.
     let program = on_path("java").and_then(|java| java.canonicalize().ok());
     let home = program.as_deref().and_then(|java| java.parent()?.parent());
     vec![home.map_or_else(|| Err(format!("no `java` is on the PATH; {ADVICE}")), Jdk::read)]

@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_program_that_dies_or_fails_ends_the_run_and_the_message_names_the_contender() {
-        // The first program ends at once, and the second answers with the request.
+        // `true` ends at once, and `cat` answers with the request itself.
         for (program, part) in [("true", "ended early"), ("cat", "unknown answer")] {
             let error = measure(&[figure(program)], 1, |_, _, _| ()).err().unwrap();
             assert!(error.starts_with("round trip, ns: Boost spsc_queue, C++: "), "{error}");

@@ -81,8 +81,8 @@ impl Ring {
 }
 
 /// Measures the hand-over to the second stage. One thread produces and runs the first stage after
-/// every `every` events; another runs the second stage. With `SPACED`, that stage pauses after each
-/// poll that found events.
+/// every `every` events; another runs the second stage. If `SPACED` is set, the second stage pauses
+/// after each poll that found events.
 pub fn stream<const SPACED: bool>(capacity: usize, events: u64, every: u64, steps: u32) -> f64 {
     let spacing = if SPACED { work::spacing() } else { 0 };
     let ring = Ring::new(capacity);

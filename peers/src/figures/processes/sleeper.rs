@@ -1,5 +1,5 @@
-//! A tap's reader is killed in its sleep before a stream. The figure is the cost for the other
-//! parties, because the dead reader's position remains and the count of sleepers still includes it.
+//! Before a stream begins, a tap's sleeping reader is killed. Its position remains, and the count
+//! of sleepers still includes it. The figure shows what that costs the other parties.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;

@@ -68,7 +68,7 @@ pub enum Work {
     Idle { time: Duration },
     /// The reader is killed while the writer waits for it.
     Death { successor: bool },
-    /// A stream, before which a tap's reader leaves or is killed.
+    /// A stream that begins after a tap's reader has left or was killed.
     Sleeper { spec: StreamSpec, fate: Fate },
 }
 

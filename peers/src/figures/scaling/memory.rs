@@ -80,7 +80,8 @@ fn streams<E: Event>() -> [(ContenderKind, &'static str, StreamFn); 6] {
     ]
 }
 
-/// Returns the figures of one table. `slots` returns the number of slots for the bytes of an event.
+/// Returns the figures of one table. `slots` returns the number of slots, given the size of an
+/// event in bytes.
 fn bytes(size: Size, memory: &str, slots: fn(usize) -> usize) -> [Figure; 6] {
     let table = format!("scaling: bytes of an event, {memory}");
     [

@@ -14,8 +14,8 @@ const CAPACITY: usize = 1 << 14;
 
 /// The ring's event: a slice, and the place for its result.
 ///
-/// Workers beside another stage may only read events. The result is an atomic word, so they can
-/// store it there; the ring orders the store before the reducer's load.
+/// Workers that run beside another stage may only read events. They can still store the result,
+/// because its place is an atomic word. The ring orders that store before the reducer's load.
 #[derive(Debug, Default)]
 struct Event {
     number: u64,

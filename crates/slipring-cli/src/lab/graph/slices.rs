@@ -71,8 +71,8 @@ impl Reduction {
         }
     }
 
-    /// Returns the time at which the last slice came. Fails unless each slice was computed once and
-    /// came once, in order. `computed` is the number of slices that the workers computed.
+    /// Returns the time at which the last slice came. Fails unless each slice was computed once,
+    /// and came once and in order. The workers have computed `computed` slices.
     pub fn check(&self, computed: u64) -> Result<Instant> {
         let Job { slices, .. } = self.job;
         ensure!(computed == slices, "{computed} slices were computed instead of {slices}");
@@ -92,7 +92,7 @@ impl Reduction {
     }
 }
 
-/// The account of a reader that sees all slices and computes none: a journal.
+/// A journal: the account of a reader that sees all slices but computes none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
     entries: u64,

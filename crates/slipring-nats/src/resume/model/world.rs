@@ -12,8 +12,8 @@ use crate::resume::{Begun, Party, Point, Start, Tail, anew, begin, has_begun, re
 
 /// Greatest number of events in a frame.
 const FRAME: u8 = 2;
-/// Number of begin messages in place of [`MAX_WINDOW`]: no sink of a model has more frames in
-/// flight.
+/// Replaces [`MAX_WINDOW`] in the models: the number of begin messages. No sink of a model has more
+/// frames in flight.
 const WIDEST: u32 = 3;
 /// Phase of a sink.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -224,9 +224,10 @@ pub(crate) mod orphaned {
         orphans.fetch_add(1, twin!("orphan-count-unreleased": Release => Relaxed));
     }
 
-    /// Loads the number of orphans. A worker that sees an orphan in this number also finds it,
-    /// unless another worker has adopted it. Without this order, a worker could see the number,
-    /// find no orphan, and look again for ever instead of going to sleep.
+    /// Loads the number of orphans. If the number that a worker loads includes an orphan, the
+    /// worker also finds that orphan, unless another worker has adopted it. Without this order, a
+    /// worker could see the number, find no orphan, and look again for ever instead of going to
+    /// sleep.
     #[inline(always)]
     pub(crate) fn see(orphans: &AtomicUsize) -> usize {
         orphans.load(twin!("orphan-count-unacquired": Acquire => Relaxed))

@@ -84,7 +84,7 @@ impl<E: Event + Debug + ZeroCopySend> Link<E> for Samples {
             .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
             .max_loaned_samples(ring + 1);
         let port = port.create()?;
-        // This touches the pages of all samples that the ring can hold.
+        // The loans touch the pages of all samples that the ring can hold.
         let mut loans = Vec::new();
         for _ in 0..ring + 1 {
             let mut loan = port.loan_uninit()?;

@@ -99,7 +99,7 @@ pub(in super::super) enum Step {
     Removed {
         left: u8,
     },
-    /// A sink that has asked begins anew, in order to divide its frames.
+    /// A sink that has asked for the stream's end begins anew, in order to divide its frames.
     BeginsAnew {
         sink: usize,
     },
