@@ -3,7 +3,7 @@
 //!
 //! A publication and a poll touch a cache line of stamps besides the lines of the events. With
 //! batches of ten, the stamps of a lap take up as many lines as its events. Shared producers still
-//! use such stamps, because they finish out of order.
+//! use such stamps, because the producers finish out of order.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};

@@ -8,7 +8,7 @@
 //!
 //! - Handles that lend events. No other thread changes events here, because a segment's user
 //!   promises that (`Segment::attach`).
-//! - Handles that copy events (`copies.rs`), in half of the inputs: the events change, too.
+//! - Handles that copy events (`copies.rs`), in half of the inputs. Here the events change, too.
 //! - Handles of blocks and messages (`contents.rs`), in inputs whose first byte is large.
 
 use std::alloc::{Layout, alloc, dealloc};

@@ -34,8 +34,9 @@ use output::Output;
 use slipring_machine::usable_cores;
 use slipring_support::streams::{print, stdout_width};
 
-/// Name of the environment variable with which `cargo xtask` asks for a line on standard error as
-/// each measurement begins: a check that prints nothing for ten minutes counts as hanging.
+/// Name of the environment variable by which `cargo xtask` asks for a line on standard error at the
+/// beginning of each measurement. It needs these lines because a check that prints nothing for ten
+/// minutes counts as hanging.
 const PROGRESS: &str = "SLIPRING_PROGRESS";
 
 /// Compares slipring with its peers and with hand-made limits

@@ -45,7 +45,7 @@ pub enum ContenderKind {
 /// and `p99`.
 pub type Values = Vec<(&'static str, f64)>;
 
-/// The place of a contender in another language.
+/// Where to find a contender that is written in another language.
 #[derive(Clone, Debug)]
 pub struct Foreign {
     /// Index of the contender's program among all programs in other languages.
@@ -61,7 +61,7 @@ pub struct Foreign {
 pub struct Contender {
     pub name: String,
     pub kind: ContenderKind,
-    /// Place of the contender, if it is written in another language.
+    /// Where to find the contender, if it is written in another language.
     pub foreign: Option<Foreign>,
     run: Box<dyn Fn() -> Result<Values, String>>,
 }

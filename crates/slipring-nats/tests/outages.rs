@@ -284,7 +284,7 @@ fn a_source_fails_on_request_when_the_server_stays_away() {
     assert_eq!(reading.join().unwrap(), 100);
 }
 
-/// Starts a server with these settings in the folder and at the port of another one.
+/// Starts a server with the settings `options`, in the folder and at the port of `server`.
 fn again(server: &Server, options: Options) -> Server {
     Server::start(options.dir(server.dir()).port(server.port())).unwrap()
 }

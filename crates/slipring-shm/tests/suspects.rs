@@ -39,7 +39,7 @@ impl Ring {
         Ring { me, first, before, behind, tx }
     }
 
-    /// Publishes runs of these lengths, which the stage `before` releases if there is one.
+    /// Publishes runs of the lengths `runs`. If there is a stage `before`, it releases them.
     fn publish(&mut self, runs: &[usize]) {
         for &run in runs {
             let mut claim = self.tx.try_claim_n(run).unwrap();

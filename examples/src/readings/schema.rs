@@ -23,7 +23,7 @@ pub struct Options {
     pub delimiter: Option<u8>,
     /// Texts that stand for a missing value, in addition to [`MISSING`] and the empty field.
     pub missing: Vec<String>,
-    /// Zone of times that have none of their own.
+    /// Zone that applies to times that name none.
     pub zone: Option<TimeZone>,
 }
 

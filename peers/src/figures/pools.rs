@@ -168,7 +168,7 @@ fn busy(size: Size, programs: &Programs) -> impl Iterator<Item = Figure> {
 /// A contender's kind and name, and a function that does all tasks on two cores.
 pub type PoolRun = (ContenderKind, &'static str, fn(Spec) -> (f64, Tally));
 
-/// Makes a contender of each of these functions, all with the same tasks. Each run checks its
+/// Makes a contender of each function in `runs`. All get the same tasks, and each run checks its
 /// tally.
 pub fn checked(spec: Spec, runs: impl IntoIterator<Item = PoolRun>) -> Vec<Contender> {
     // The right tally is computed in the first run, and not here: `--list` and other figures call

@@ -430,8 +430,8 @@ fn within(
     }
 }
 
-/// Runs the tests of `order` with `ask`, `at_once` in parallel, until one fails. Returns that test,
-/// and whether a test exceeded its time limit.
+/// Runs the tests of `order` by calls of `ask`, `at_once` tests at a time, until one fails. Returns
+/// that test, and whether a test exceeded its time limit.
 fn in_turn(
     at_once: usize,
     order: &[usize],

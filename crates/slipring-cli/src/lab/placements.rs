@@ -78,7 +78,7 @@ const ONE_BY_ONE: &str = "one by one";
 const TRIPS: &str = "there and back";
 const LARGE: &str = "large ring";
 
-/// Values of the parameters `placement` and `memory` that are not names of placements.
+/// Further values of the parameters `placement` and `memory`, besides the names of placements.
 const SYSTEM: &str = "system";
 const ORDINARY: &str = "ordinary pages";
 const HUGE: &str = "huge pages";

@@ -283,8 +283,8 @@ impl Sink {
         self
     }
 
-    /// Makes [`open`](Sink::open) and [`attach`](Sink::attach) wait while no server answers, or no
-    /// answering server has JetStream yet, but no longer than `time`. By default they fail at once
+    /// Makes [`open`](Sink::open) and [`attach`](Sink::attach) wait, for at most `time`, while no
+    /// server answers, or while none that answers has JetStream yet. By default they fail at once
     /// with the error. With `Duration::MAX`, they wait as long as it takes.
     ///
     /// [`Sink::outage`] applies to a sink that has begun.

@@ -124,7 +124,7 @@ fn loom_a_ring_closes_without_room() {
             })
         });
         let ended = threads.map(|thread| thread.join().unwrap());
-        // From here on no producer uses its handle, but no producer is dropped yet.
+        // From here on no producer uses its handle, but the handles are not dropped yet.
         ended[0].0.core().control.begin_closing();
         let seen = drain(&mut reader);
         assert_eq!(seen, ended.iter().map(|(_, sent)| sent).sum(), "an event is behind the end");

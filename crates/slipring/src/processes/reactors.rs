@@ -2,8 +2,8 @@
 //!
 //! A process has one such thread per ring and queue in which its tasks have waited. The first task
 //! that waits in a queue starts the queue's thread. The thread ends when the last handle of the
-//! ring goes. If the system refuses the thread, a task that waits is woken at once, and polls until
-//! the system grants a thread.
+//! ring is dropped. If the system refuses to start the thread, a task that waits is woken at once,
+//! and polls until a thread can be started.
 //!
 //! Invariants
 //! - I1: the thread owns its [`Reactor`] and a weak reference to the ring. To use the

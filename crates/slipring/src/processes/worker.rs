@@ -95,8 +95,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
 
     /// Moves the claim word from `word`, whose position is `seq`, behind the chunk that begins at
     /// `seq`. According to the chunk's cell, the seat `number` took this chunk. Returns `false` if
-    /// the cell is wrong, because it is 2^54 laps old or damaged, and the claim word still is
-    /// `word`.
+    /// the claim word still is `word` although the cell is wrong: 2^54 laps old, or damaged.
     #[cold]
     fn help(&self, word: PoolWord, seq: u64, number: usize) -> bool {
         let control = self.state.control();

@@ -14,7 +14,7 @@ struct Machine {
     now: u64,
     /// Time from a notification until the waiter runs.
     wake_latency: u64,
-    /// Time from the moment at which a timer should go off until the waiter runs.
+    /// Time from when a timer is due until the waiter runs.
     timer_lateness: u64,
     /// CPU time of a poll, in nanoseconds.
     poll_cost: u64,

@@ -4,7 +4,7 @@ use slipring::{Cause, Error};
 
 use crate::common::{Fragile, ends, quiet};
 
-/// The test runs again in a child process, whose threads ask for more stack than the machine has
+/// The test runs again in a child process whose threads ask for stacks larger than the machine's
 /// memory.
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]

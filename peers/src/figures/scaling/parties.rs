@@ -35,8 +35,7 @@ pub fn figures(size: Size) -> Vec<Figure> {
     shapes.chain(members).collect()
 }
 
-/// Returns the number of events for this number of parties. Each party takes its share of the
-/// cores.
+/// Returns the number of events for `parties` parties, each of which takes its share of the cores.
 fn events_for(size: Size, nanos: u64, parties: usize) -> u64 {
     events(size, nanos * (1 + parties as u64) / 3)
 }

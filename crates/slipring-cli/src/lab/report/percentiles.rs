@@ -117,7 +117,7 @@ impl Percentiles {
 }
 
 impl Curve {
-    /// Returns, for each percentile of the tables, the first point at or after it.
+    /// For each percentile that the tables show, returns the curve's first point at or after it.
     fn marked(&self) -> Vec<(f64, Spread)> {
         let found = QUANTILES
             .iter()

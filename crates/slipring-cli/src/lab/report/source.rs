@@ -232,7 +232,8 @@ fn plain(chart: &Chart) -> Chart {
     changed(chart, &chart.y, |value| value)
 }
 
-/// Divides all values by the largest median; with `inverse`, takes the reciprocals first.
+/// Divides all values by the largest median. If `inverse` is set, first replaces the values by
+/// their reciprocals.
 fn normalised(chart: &Chart, inverse: bool) -> Chart {
     let own = |value: f64| match inverse {
         true if value == 0.0 => 0.0,

@@ -37,8 +37,8 @@ fn expected_ms(arrival: Arrival, size: Size) -> u64 {
     time.as_millis() as u64 + 5
 }
 
-/// Number of runs in a round in which the bystander works alone. The best one counts, because a
-/// disturbance only makes it slower.
+/// Number of runs in a round in which the bystander works alone. The fastest run counts, because a
+/// disturbance can only make a run slower.
 const ALONE_TURNS: usize = 2;
 
 /// The measurement of one arrival pattern.
