@@ -132,7 +132,7 @@ impl Memory {
     }
 }
 
-/// Reports a participant as dead if its bit is set in a word that also changes at random.
+/// Reports a participant as dead if its bit is set in this word, which changes at random, too.
 struct Dead(AtomicU64);
 
 impl Proof for Dead {

@@ -224,8 +224,8 @@ impl Cluster {
     }
 
     /// Returns the number of the server that leads a stream. All servers that run and are not
-    /// isolated must agree on it, because a server that was cut off may still believe that it is
-    /// the leader.
+    /// isolated must agree on the leader, because a server that was cut off may still believe that
+    /// it leads the stream.
     ///
     /// # Errors
     ///

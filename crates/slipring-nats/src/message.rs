@@ -15,8 +15,8 @@
 //! values are decimal.
 //!
 //! Invariants
-//! - I1: [`read`] returns the header of a whole message only: a checksum covers the header or the
-//!   description, and the payload.
+//! - I1: [`read`] returns a header only if the message is whole. A checksum covers the payload, and
+//!   the header or the description.
 
 use std::fmt::Write as _;
 

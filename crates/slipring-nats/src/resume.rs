@@ -105,7 +105,7 @@ pub struct Party {
     pub fingerprint: u64,
 }
 
-/// Facts about the ring, and choices of the user, from which a sink starts.
+/// The facts about the ring, and the user's choices, with which a sink starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Start {
     /// Whether the ring exists already. If not, it is made afterwards, and begins at the position

@@ -1,4 +1,5 @@
-//! Outages: the ring waits, the sink fails or drops events on request, and continues afterwards.
+//! Tests of outages. The ring waits or, on request, the sink fails or drops events. A sink that has
+//! not failed continues afterwards.
 
 #[path = "common/checks.rs"]
 mod checks;

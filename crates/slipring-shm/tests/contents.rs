@@ -350,8 +350,8 @@ impl Call {
         Some(path)
     }
 
-    /// Kills a victim before an instruction. Returns whether the victim reached it, and the state
-    /// that it has left.
+    /// Kills a victim just before it executes an instruction. Returns whether the victim reached
+    /// the instruction, and the state that it has left.
     fn kill_at(
         &self,
         several: bool,

@@ -273,7 +273,8 @@ impl Call {
         Some(path)
     }
 
-    /// Kills a victim before an instruction. Returns whether the victim reached it.
+    /// Kills a victim just before it executes an instruction. Returns whether the victim reached
+    /// the instruction.
     fn kill_at(&self, (address, count): (u64, usize)) -> bool {
         let world = World::new();
         let survivors = (self.before)(&world);

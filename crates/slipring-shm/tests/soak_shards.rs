@@ -136,7 +136,7 @@ impl Journal {
         &self.0[1 + SHARDS + (1 + usize::from(behind)) * EVENTS + seq as usize]
     }
 
-    /// Counts one handling of an event. Returns whether the event was counted before.
+    /// Counts that an event was handled once more. Returns whether the event was counted before.
     fn handle(&self, behind: bool, seq: u64, announced: bool) -> bool {
         let counted = if announced { AGAIN + 1 } else { 1 };
         let before = self.count(behind, seq).fetch_add(counted, SeqCst);

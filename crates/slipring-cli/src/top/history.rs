@@ -263,8 +263,8 @@ impl Change<'_> {
     }
 }
 
-/// Returns the time that a party's handles have spent in waits that are counted, summed over all
-/// parties that they waited for.
+/// Returns how long a party's handles have waited, summed over all parties for which they waited.
+/// Only waits that are already counted are included.
 fn waited(summary: &Summary, party: Party) -> Duration {
     let times = summary.parties().map(|awaited| summary.waited(party, awaited));
     times.fold(Duration::ZERO, Duration::saturating_add)

@@ -45,9 +45,10 @@ pub enum Placement {
     SameCore,
     /// Each thread on a hardware thread of its own. These hardware threads all belong to one core.
     Siblings,
-    /// Each thread on a core of its own. The cores share their last cache: the highest level that
-    /// several cores share. Of the groups of cores that suffice, the smallest is taken. Where none
-    /// has a core for each thread, second hardware threads of the cores are used, too.
+    /// Each thread gets a core of its own, and all these cores share their last cache: the highest
+    /// level that several cores share. Of the groups of cores that are large enough, the smallest
+    /// is taken. If no group has a core for each thread, the cores' second hardware threads are
+    /// used, too.
     SharedCache,
     /// Each thread on a core of its own, all of one memory node: the node with the most cores.
     /// Where no node has a core for each thread, second hardware threads of the cores are used,

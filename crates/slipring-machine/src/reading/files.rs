@@ -1,4 +1,4 @@
-//! Reading the system's files below a root, or from a snapshot.
+//! Reads the system's files below a root, or from a snapshot.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};

@@ -70,7 +70,7 @@ fn around(mount: &str, group: &str) -> Vec<String> {
     folders
 }
 
-/// Reads `cpu.max`: `max 100000`, or a time and a period.
+/// Reads `cpu.max`, which contains either `max 100000`, or a time and a period.
 fn version_2(files: &Files<'_>, path: &str) -> Result<Option<Quota>, MachineError> {
     let Some(text) = files.text(path)? else { return Ok(None) };
     let mut words = text.split_ascii_whitespace();

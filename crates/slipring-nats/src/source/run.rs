@@ -23,7 +23,7 @@ use crate::nats::fetch::{Fetch, FetchStart, Fetched};
 use crate::nats::{Connection, Fault, LONGEST_PAUSE};
 use crate::resume::Losses;
 
-/// Time limit of a consumer's removal. If the request fails, the server removes the consumer by
+/// Time limit for removing a consumer. If the request fails, the server removes the consumer by
 /// itself later.
 const FORGET: Duration = Duration::from_millis(500);
 

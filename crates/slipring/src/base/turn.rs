@@ -19,7 +19,7 @@ pub(crate) struct InTurns<T> {
     value: Guarded<T>,
 }
 
-// SAFETY: the value is used by one thread at a time (I1), each of which may drop it.
+// SAFETY: only one thread at a time uses the value (I1), and any thread may drop it.
 unsafe impl<T: Send> Sync for InTurns<T> {}
 
 impl<T> InTurns<T> {

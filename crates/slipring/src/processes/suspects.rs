@@ -26,7 +26,7 @@ impl<E, A: sealed::Access, C: Succeeds, L: Layout> Consumer<E, A, C, L> {
     /// - A stage's handle lends these events first.
     /// - A shard's handle first lends the shard's own events in the range. The range also covers
     ///   events of other shards.
-    /// - A worker finishes chunks that other workers left, at any time. So the range covers only
+    /// - A worker may at any time finish chunks that other workers left. So the range covers only
     ///   events of the worker's current chunk, and
     ///   [`Batch::redelivered`](crate::Batch::redelivered) returns the range for one batch. If the
     ///   pool writes, each event in the range may be half-written.

@@ -526,8 +526,8 @@ fn depth(before: &[Vec<bool>], stage: usize) -> usize {
 }
 
 /// Chooses the party that computes each sharded stage's shard ids: the last writing stage before
-/// the sharded stage, or else the producers. Returns the sharded stages whose shard ids the
-/// producers compute.
+/// the sharded stage or, if there is none, the producers. Returns the sharded stages whose shard
+/// ids the producers compute.
 fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
     let mut producers = Vec::new();
     let depths: Vec<usize> = (0..stages.len()).map(|stage| depth(before, stage)).collect();

@@ -260,8 +260,8 @@ impl<'env> Executor<'env> {
         }
     }
 
-    /// Takes the turn at the entry that comes next for a thread, among the entries that are ready
-    /// and that the thread `may` run.
+    /// Considers the entries that are ready and that a thread `may` run, and takes the turn at the
+    /// one that comes next for the thread.
     fn find(
         &self,
         history: &History,

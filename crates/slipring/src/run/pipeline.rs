@@ -414,8 +414,8 @@ impl Pipeline {
         true
     }
 
-    /// Returns whether a waiting drop has anything left to wait for: stages that are ending, or
-    /// events that the stages have not released.
+    /// Returns whether a waiting drop must continue to wait, because stages are still ending, or
+    /// have not released all events.
     fn goes_on(&self) -> bool {
         let has_left = |stages: &[usize]| stages.iter().any(|&stage| self.ring().has_left(stage));
         let mut own = self.threads.iter().map(|(stages, _)| stages);

@@ -28,7 +28,7 @@ fn waits(name: &str, end: impl Fn(Promise<u64>) + Clone + Send + 'static) {
                 end(promise);
             });
             let result = awaited.with_wait(wait).wait();
-            // The thread's panic payload may panic when it is dropped.
+            // The thread's panic payload may panic when it is dropped, so it is forgotten.
             std::mem::forget(other.join());
             result
         });

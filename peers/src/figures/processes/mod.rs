@@ -352,8 +352,8 @@ fn death() -> Figure {
     figure("a killed reader, until the writer's call returns", "ns", contenders.into())
 }
 
-/// Returns the name of a contender whose call would wait forever, so that the figure gives it up
-/// after `patience`.
+/// Returns the name of a contender whose call would wait forever. The figure gives that contender
+/// up after `patience`.
 fn given_up(patience: Duration) -> String {
     format!("iceoryx2, given up after {} s", patience.as_secs())
 }

@@ -103,7 +103,7 @@ pub fn banded(index: usize, places: &[SpreadPoint]) -> Markup {
     }
 }
 
-/// Draws contenders' names at the ends of their lines, right of the frame.
+/// Draws each contender's name at the end of its line, to the right of the frame.
 pub fn end_labels(frame: &Frame, ends: &[(usize, &str, (f64, f64))]) -> Markup {
     let wanted: Vec<f64> = ends.iter().map(|(.., (_, y))| *y).collect();
     let places = spread_labels(&wanted, frame.top, frame.bottom);

@@ -112,8 +112,8 @@ impl Arrival {
         }
     }
 
-    /// Returns the number of stages in a row, each on its own thread, on a machine of `cores`
-    /// cores.
+    /// Returns the number of stages that follow one another, each on its own thread, on a machine
+    /// with `cores` cores.
     pub fn stages(self, cores: usize) -> usize {
         if self == Self::Oversubscribed { 3 * cores } else { 1 }
     }

@@ -46,7 +46,7 @@ struct ModelSink {
     expected: u8,
     /// Point at which a running sink begins anew, until its begin messages are acknowledged.
     anew: Option<Point>,
-    /// Number of times that the sink may still begin anew.
+    /// How many more times the sink may begin anew.
     anews: u8,
     /// Number of times that the sink may still time out.
     timeouts: u8,

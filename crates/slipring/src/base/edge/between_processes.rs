@@ -135,8 +135,8 @@ pub(crate) mod last_out {
 pub(crate) mod cell_taken {
     use super::*;
 
-    /// Loads the cell of the claim word's position. A worker that sees the cell taken may move the
-    /// claim word on, on behalf of the worker that took the chunk.
+    /// Loads the cell of the claim word's position. A worker that sees the cell taken may advance
+    /// the claim word on behalf of the worker that took the chunk.
     #[inline(always)]
     pub(crate) fn see(cell: &AtomicU64) -> u64 {
         cell.load(twin!("cell-relaxed": Acquire => Relaxed))
