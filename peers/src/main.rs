@@ -185,8 +185,8 @@ fn drawable(figures: &[Figure]) -> Vec<&str> {
     picture::drawable(figures.iter().map(|figure| (&*figure.table, &*figure.column)))
 }
 
-/// Returns the error for a picture without a panel. It lists parts of names that choose tables
-/// which can be drawn.
+/// Returns the error for a picture without a panel. The error lists parts of names with which the
+/// user can choose tables that can be drawn.
 fn nothing_to_draw(drawable: &[&str]) -> String {
     let mut parts: Vec<&str> =
         drawable.iter().filter_map(|table| table.split([':', ',']).next()).collect();

@@ -11,8 +11,8 @@ use std::{
 
 /// Returns the workspace's root.
 pub fn root() -> PathBuf {
-    // `cargo run` sets the variable. Without it, the folder that this program was built from
-    // counts.
+    // `cargo run` sets the variable. If it is not set, the folder from which this program was built
+    // is used.
     let own = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     own.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)

@@ -133,8 +133,8 @@ fn role_shortened() {
     say("published");
 }
 
-/// This is the documented exception: if the file is shortened, SIGBUS ends a process that uses it.
-/// A memfd cannot be shortened.
+/// There is one documented exception: if the file is shortened, SIGBUS ends any process that uses
+/// the file. A memfd cannot be shortened.
 #[test]
 fn a_shortened_file_ends_the_process_by_sigbus() {
     let _watched = watched();

@@ -763,7 +763,7 @@ fn any_word_of_a_header_may_be_anything() {
             bytes[word * 4..word * 4 + 4].copy_from_slice(&value.to_ne_bytes());
             let mut head = Head::from_bytes(bytes).unwrap();
             assert!(head.check(length, this_boot).is_err(), "word {word} {value:#x}: not noticed");
-            // If the checksum is computed again, other values of a few fields are accepted.
+            // Once the checksum is computed again, a few fields may have other values.
             if (layout::SCHEMA_AT as u32..=layout::HEAD as u32)
                 .contains(&head.header().header_length)
             {

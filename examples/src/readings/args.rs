@@ -102,7 +102,8 @@ impl Args {
     }
 }
 
-/// Parses a delimiter. A quote or a line end cannot be one, because it has a meaning already.
+/// Parses a delimiter. A quote or a line end cannot be the delimiter, because it already has
+/// another meaning.
 fn delimiter(text: &str) -> Result<u8, String> {
     match (text, text.as_bytes()) {
         ("tab" | "\\t", _) => Ok(b'\t'),

@@ -55,7 +55,7 @@ pub struct Results {
     pub rounds: u32,
     /// Time that the experiment took, in seconds.
     pub seconds: f64,
-    /// Conditions of the source that were not reproduced, and other remarks, one sentence for each.
+    /// The source's conditions that were not reproduced, and other remarks. Each is one sentence.
     pub notes: Vec<String>,
     pub series: Vec<Series>,
 }

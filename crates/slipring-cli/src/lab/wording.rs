@@ -90,7 +90,7 @@ pub fn noise(noise: &Noise) -> String {
     )
 }
 
-/// Returns the warnings that a reader needs before the figures of a record, one sentence for each.
+/// Returns the warnings that a reader needs before the figures of a record. Each is one sentence.
 pub fn marks(record: &Record) -> Vec<String> {
     let mut marks = Vec::new();
     if record.size == "smoke" {

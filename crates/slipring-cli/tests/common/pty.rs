@@ -103,8 +103,8 @@ impl Pty {
             && !screen.hide_cursor()
     }
 
-    /// Waits until the program ends, and draws all that it sends until then. The terminal must be
-    /// restored at the end.
+    /// Waits until the program ends, and draws everything that the program sends. The terminal must
+    /// be restored at the end.
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
         let status = loop {

@@ -92,8 +92,8 @@ impl Machine {
             _ if count == 1 => Ok(vec![first]),
             Placement::Siblings => siblings(&sites, count),
             Placement::SharedCache => {
-                // Cores that share a cache of a higher level come first: they are nearer to memory
-                // and to the other cores.
+                // Cores that share a higher-level cache come first, because they are nearer to
+                // memory and to the other cores.
                 let cache = |site: &Site| {
                     site.caches.first().map(|&(level, cache)| (u32::MAX - level, cache))
                 };

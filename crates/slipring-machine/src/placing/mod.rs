@@ -1,4 +1,5 @@
-//! Placements of threads: wishes, the CPUs that fulfil them, and the errors of impossible ones.
+//! Placements of threads: the wishes, the CPUs that fulfil them, and the errors for wishes that
+//! cannot be fulfilled.
 
 mod assign;
 pub(crate) mod assignment;

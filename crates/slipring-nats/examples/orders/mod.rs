@@ -24,7 +24,7 @@ pub struct Order {
 
 impl Order {
     /// Makes the order that belongs to a position. The other side makes the same order, and so
-    /// detects a wrong one.
+    /// notices if it has received a wrong one.
     pub fn at(seq: u64) -> Order {
         let mixed = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let instrument = [mixed, 0, 0, 0, 0];

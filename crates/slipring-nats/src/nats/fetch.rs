@@ -28,7 +28,7 @@ const PULL: u64 = AHEAD / 4;
 const PULL_MESSAGES: u64 = 1024;
 /// Greatest number of open requests.
 const PULLS: usize = 4;
-/// Time after which the server ends a request for which it has too few messages.
+/// Time after which the server ends a request even if it has too few messages for it.
 const EXPIRES: Duration = Duration::from_secs(20);
 /// Interval of the server's heartbeats while no message comes.
 const HEARTBEAT: Duration = Duration::from_secs(2);

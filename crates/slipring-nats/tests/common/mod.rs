@@ -104,8 +104,8 @@ pub fn fill(tx: &mut Producer<u64>) -> u64 {
     }
 }
 
-/// Fills a ring from position `first` on, and checks each event on a thread, which returns the
-/// position behind the last one.
+/// Fills a ring from position `first` on, and starts a thread that checks each event. The thread
+/// returns the position behind the last event.
 pub fn follow(source: Source, first: u64, capacity: usize) -> (RunningSource, JoinHandle<u64>) {
     let open = source.open().unwrap();
     let (tx, mut rx) = ring(first, capacity);

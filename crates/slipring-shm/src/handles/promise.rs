@@ -259,7 +259,8 @@ impl<T: Event> PromiseSegment<T> {
     unsafe fn attach(&self) -> Result<Attached<T>, SegmentError> {
         // SAFETY: the caller's promise.
         let attached = unsafe { self.segment.attach()? };
-        // The name may now refer to another segment than the one that was opened.
+        // The check is repeated, because the name may now refer to another segment than the one
+        // that was opened.
         attached.check(shape)?;
         attached.wait(self.wait.clone())
     }

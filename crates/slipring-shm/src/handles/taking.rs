@@ -1,4 +1,4 @@
-//! The calls by which a process takes its handles from an attached segment, which are the same for
+//! The calls by which a process takes its handles from an attached segment. They are the same for
 //! all contents.
 //!
 //! Invariants

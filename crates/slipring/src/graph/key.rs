@@ -1,4 +1,4 @@
-//! Keys of stages. A graph gives out one key for each stage, which the graph's ring exchanges for
+//! Keys of stages. A graph gives out one key for each stage. The graph's ring exchanges the key for
 //! the stage's handles.
 
 use std::fmt;

@@ -109,7 +109,7 @@ fn loom_a_task_polls_with_changing_wakers() {
     });
 }
 
-/// A task that polls with a second waker is woken by the second one.
+/// If a task polls again with a second waker, the second waker wakes it.
 #[test]
 fn loom_a_task_sleeps_with_its_last_waker() {
     explore(900, None, || {

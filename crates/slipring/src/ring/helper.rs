@@ -108,7 +108,7 @@ pub(crate) fn at<T>(
     find(is_ring, |control, _| look(control))
 }
 
-/// Calls `look` with the current thread's helper for the ring of `control`, if it has one.
+/// If the current thread has a helper for the ring of `control`, calls `look` with that helper.
 fn with<T>(control: &Control, look: impl FnOnce(&dyn Help) -> T) -> Option<T> {
     find(|ring| ptr::eq(ring, control), |_, help| look(help))
 }

@@ -110,8 +110,8 @@ impl ThreadChoice {
     }
 }
 
-/// Returns the name of the thread that runs one worker, shard or handler of a stage, unless the
-/// stage is on shared threads.
+/// If the stage is not on shared threads, returns the name of the thread that runs one of its
+/// workers, its shards, or its handler.
 pub(crate) fn thread_name(
     thread: &ThreadChoice,
     delivery: Delivery,

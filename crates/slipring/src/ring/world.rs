@@ -135,8 +135,8 @@ pub(crate) struct Watched<'a> {
     pub(crate) is_damaged: &'a dyn Fn() -> bool,
 }
 
-/// The steps of a recovery that need a ring's slots, whose type the ring's world does not know.
-/// `crate::processes` implements them for each ring.
+/// The steps of a recovery that need a ring's slots. The ring's world does not know the type of the
+/// slots. `crate::processes` implements them for each ring.
 pub(crate) trait Recover {
     /// Recovers everything that the dead participant `dead` left unfinished. The caller holds the
     /// proof of the death.

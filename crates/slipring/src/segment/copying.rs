@@ -69,7 +69,7 @@ pub struct CopyingConsumer<E: PlainBytes, A: sealed::Access, C: sealed::Delivery
 }
 
 impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A, C> {
-    /// Turns a consumer of the ring into one that copies. It has not lent an event yet.
+    /// Turns `inner`, a consumer of the ring that has not lent an event yet, into one that copies.
     #[doc(hidden)]
     pub fn over(inner: Consumer<AtomicBytes<E>, A, C, InSegment<Interleaved>>) -> Self {
         CopyingConsumer { inner, read: 0 }

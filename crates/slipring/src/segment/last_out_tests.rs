@@ -165,7 +165,8 @@ fn a_death_closes_as_declared() {
     }
 }
 
-/// If a process that recovers a dead producer dies, the next process that recovers closes the ring.
+/// If a process dies while it recovers a dead producer, the next process that recovers the producer
+/// closes the ring.
 #[test]
 fn a_death_closes_also_if_its_recovery_is_repeated() {
     let _watched = crate::watchdog::watched();

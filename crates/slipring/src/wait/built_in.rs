@@ -185,8 +185,8 @@ impl Default for Wait {
 const BLOCKING_SPINS: u32 = 200;
 /// Default duration of the alternating strategies' awake window.
 pub(super) const AWAKE: Duration = Duration::from_micros(50);
-/// Number of polls after which a yielding waiter sleeps once. A waiter with a real-time priority
-/// keeps its core from ordinary threads until then.
+/// Number of polls after which a yielding waiter sleeps once. Until it sleeps, a waiter with a
+/// real-time priority keeps ordinary threads off its core.
 ///
 /// In a measurement, a real-time thread and an ordinary thread passed 3,000 events on one core
 /// (`records/2026-11-28-priorities`). With this number of polls, the events take 0.5 to 1.8 s.

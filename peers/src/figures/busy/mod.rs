@@ -154,7 +154,7 @@ fn batches_default<S: Stream>(stream: S) -> Values {
     })
 }
 
-/// Runs a consumer that the `disruptor` crate drives on a thread of its own.
+/// Runs a consumer on a thread that the `disruptor` crate starts for it.
 fn disruptor_thread<S: Stream>(stream: S) -> Values {
     let ended: Arc<OnceLock<Values>> = Arc::default();
     let end = ended.clone();

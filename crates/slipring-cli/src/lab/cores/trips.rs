@@ -154,7 +154,7 @@ struct Way {
     ended: Line,
 }
 
-/// A flag that says whether the sender has ended, on cache lines of its own.
+/// A flag, on cache lines of its own, that says whether the sender has ended.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicBool);

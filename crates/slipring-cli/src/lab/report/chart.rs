@@ -56,8 +56,8 @@ impl Chart {
         points.flat_map(|point| [point.spread.low, point.spread.high, point.spread.median])
     }
 
-    /// Returns whether the chart has lines and needs a legend. Otherwise it has dots in rows, whose
-    /// names stand beside them.
+    /// Returns whether the chart has lines, and so needs a legend. A chart without lines has rows
+    /// of dots, and each row's name stands beside it.
     pub fn has_lines(&self) -> bool {
         self.numbers().is_some()
     }

@@ -31,7 +31,8 @@ pub struct Args {
 const READY: &str = "ready";
 /// Steps in a unit of work, which takes about 10 µs.
 const STEPS: u64 = 4_000;
-/// Time limit for each line that the process prints. A process that exceeds it counts as broken.
+/// Time limit for each line that the process prints. A process that exceeds the limit counts as
+/// broken.
 const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The amount of work, printed at the end.

@@ -112,7 +112,8 @@ pub(crate) mod intended {
     }
 }
 
-/// If two producers leave at once, at least one of them sees that the other leaves.
+/// If two producers leave at the same time, at least one of them sees that the other one is
+/// leaving.
 pub(crate) mod last_out {
     use super::*;
 
