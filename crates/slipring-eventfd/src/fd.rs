@@ -180,8 +180,9 @@ impl EventFd {
     /// Requests one signal at the next progress of `handle`, and returns `false`. If the handle can
     /// make progress now, returns `true`, and no signal comes.
     ///
-    /// Progress is an event for a consumer, room for one event for a producer, or the end of the
-    /// ring, whether it was closed or has failed. Arming a handle again replaces its earlier waker.
+    /// For a consumer, progress is an event; for a producer, it is room for one event. The end of
+    /// the ring counts as progress for both, whether the ring was closed or has failed. Arming a
+    /// handle again replaces its earlier waker.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;

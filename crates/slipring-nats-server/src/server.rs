@@ -249,9 +249,8 @@ impl Server {
         self.signal(Signal::Continue)
     }
 
-    /// Makes the server announce to its clients that it will shut down, and shut down after some
-    /// time (SIGUSR2, "lame duck mode"). The settings `lame_duck_duration` and
-    /// `lame_duck_grace_period` say when.
+    /// Makes the server announce to its clients that it will shut down (SIGUSR2, "lame duck mode").
+    /// The settings `lame_duck_duration` and `lame_duck_grace_period` say when it then shuts down.
     ///
     /// # Errors
     ///

@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 use crate::errors::Error;
 use crate::frame::{Header, Id, MAX_INCARNATION, MAX_WINDOW};
 
-/// Number of consecutive reports of a loss that do not count yet: a server that has just started
-/// may report fewer messages than it has.
+/// Number of consecutive reports of a loss that do not count. They are excused because a server
+/// that has just started may report fewer messages than it has.
 const EXCUSED_LOSSES: u32 = 8;
 /// Time for which reports of a loss do not count in a cluster. A leader that is cut off from the
 /// other servers does not notice at once, and keeps answering from its old state: nats-server

@@ -41,8 +41,8 @@ enum Preference {
 }
 
 impl Machine {
-    /// Finds a CPU for each thread of a graph, given by the threads' names: the producer first,
-    /// then the stages' threads in the order of their declaration.
+    /// Finds a CPU for each thread of a graph. The list of the threads' names has the producer
+    /// first, and then the stages' threads in the order of their declaration.
     ///
     /// The quota of a control group does not make a placement impossible;
     /// [`Assignment::exceeds_quota`] reports it.

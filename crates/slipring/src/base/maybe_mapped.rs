@@ -1,5 +1,5 @@
-//! Defines a value that is used by its address. The value lies on the heap of this process, or in
-//! memory that other processes map, too.
+//! Defines a value that is accessed through its address. The value lies on the heap of this
+//! process, or in memory that other processes map, too.
 //!
 //! For example, the words through which a ring's handles communicate are values of this type. The
 //! code that uses the words is the same in both cases, because it knows only their address.

@@ -302,7 +302,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             if self.position.holds_whole_ring() {
                 return Err(WaitError::WaitsForItself(self.stage()).into());
             }
-            // A wait that ends because an event seems to be available does not check the deadline.
+            // A wait does not check the deadline if it ends because an event seems to be available.
             // Other processes may make such an event appear again and again, so the loop checks the
             // deadline here.
             if waited && deadline.is_some_and(|deadline| Instant::now() >= deadline) {

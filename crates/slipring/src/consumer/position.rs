@@ -344,8 +344,8 @@ impl<E, L: Layout> ConsumerState<E, L> {
         self.core.touch(first, len, self.plan().access == Access::Write);
     }
 
-    /// Fails the graph, unless the graph has ended. Called when a handle that its stage still needs
-    /// is dropped; `at` is the position of the handle's next event.
+    /// Fails the graph, unless the graph has ended. Called when a handle is dropped although its
+    /// stage still needs it; `at` is the position of the handle's next event.
     pub(crate) fn fail_dropped(&self, at: u64) {
         if self.control().status.ended(at).is_none() {
             let cause = if std::thread::panicking() {

@@ -305,8 +305,8 @@ fn loom_twin_cell_alone() {
 /// before or while it takes the second. Another worker then takes the loser's place.
 #[test]
 fn loom_a_worker_dies_after_a_lost_race() {
-    // The worker dies before it swaps the cell, before it stores the idle bound, or after it has
-    // stored the begin of its next chunk and before it stores the end.
+    // The worker dies at one of three places: before it swaps the cell, before it stores the idle
+    // bound, or between its stores of the begin and the end of its next chunk.
     for stores in [4, 5, 8] {
         explore_unfenced(100, Some(1), move || {
             let segment = segment(2, 2, false, 1);

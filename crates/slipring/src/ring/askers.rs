@@ -56,8 +56,8 @@ const LOOKS: usize = 64;
 /// The events of the last lap that stages have skipped by their policies.
 #[derive(Default)]
 struct Skips {
-    /// Number of events in each skip. The key consists of the stage that skipped them and of the
-    /// distance from the ring's start to the first skipped event.
+    /// Number of events in each skip. A skip's key consists of the stage that skipped the events,
+    /// and of the distance from the ring's start to the first of them.
     all: BTreeMap<(usize, u64), u64>,
     /// The skips that at least one stage has not passed yet, in the order in which they were made.
     /// Each is given by its last position.

@@ -110,8 +110,8 @@ pub(crate) fn build<E, L: Layout>(
     }
 }
 
-/// Runs `part`, a step of the build that calls methods of waiting strategies, which may be user
-/// code. If the step panics, the result is [`BuildError::Strategy`].
+/// Runs `part`, a step of the build that may run user code, because it calls methods of waiting
+/// strategies. If the step panics, the result is [`BuildError::Strategy`].
 fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, BuildError> {
     catch_unwind(AssertUnwindSafe(part))
         .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))

@@ -37,8 +37,8 @@ pub trait World: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Called when a call has found a death that it cannot return as an error. Makes the handle's
-    /// next call that finds no event or no room, and does not wait, check for deaths again.
+    /// Makes the handle check for deaths again at its next call that finds no event or no room and
+    /// does not wait. Called when a call has found a death that it cannot return as an error.
     fn check_again(_checks: &mut Self::Checks) {}
 
     /// Returns the longest time between two checks for deaths, or `None` if no check is needed.

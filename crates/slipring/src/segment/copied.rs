@@ -47,7 +47,7 @@ pub fn is_claimed(claim: RecordedClaim, word: u64, claim_word: u64, capacity: u6
     claims::is_open(SeatedClaim(claim_word), word, &(seq..end), number, shift)
 }
 
-/// Returns the position in `word`, the bound of a tap's member. The position is near `lower_bound`.
+/// Returns the position near `lower_bound` that `word`, the bound of a tap's member, stands for.
 /// Returns `None` if the seat holds back no event.
 pub fn bound_at(word: u64, lower_bound: u64) -> Option<u64> {
     let seq = lower_bound.wrapping_add(bound_ahead(word, lower_bound) as u64);

@@ -113,8 +113,8 @@ pub(super) fn interrupt(state: &QueueState) {
     system::futex_wake_all(&state.word);
 }
 
-/// Sets [`FENCED`], if the caller's announcement was there before its barrier and is still there.
-/// An announcement that a wake-up withdrew says nothing about the notifiers after that wake-up.
+/// Sets [`FENCED`], unless a wake-up has withdrawn the announcement that the caller made before its
+/// barrier. A withdrawn announcement says nothing about the notifiers that come after that wake-up.
 fn set_fenced(state: &QueueState, noted: u32) {
     let set = |word| {
         let stands = twin!("fenced-late": epoch(word) == noted => true);

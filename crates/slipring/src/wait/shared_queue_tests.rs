@@ -335,8 +335,8 @@ mod processes {
         }
     }
 
-    /// Two processes send a number to and fro. No later publication makes up for a lost wake-up,
-    /// and no limit ends a sleep before the test fails.
+    /// Two processes send a number back and forth. No later publication makes up for a lost
+    /// wake-up, and no limit ends a sleep before the test fails.
     #[test]
     fn two_processes_lose_no_wake_up() {
         if !has_barriers() {

@@ -59,8 +59,8 @@ impl Drop for HandleLearner {
 /// A place where waiters sleep until progress notifies them.
 pub(crate) trait SleepPlace {
     /// Sleeps until a notification, but for at most `limit`, unless `ready` returns `true`. A sleep
-    /// can end before `limit` without a notification. Returns the time since the notification, if a
-    /// notification is known to have ended the sleep.
+    /// can end before `limit` without a notification. If a notification is known to have ended the
+    /// sleep, returns the time since that notification.
     fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration>;
 }
 

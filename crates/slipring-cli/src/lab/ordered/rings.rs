@@ -96,8 +96,8 @@ struct Slot<'a> {
     reading: Reading,
 }
 
-/// Returns whether the pool's stages share threads. As the guide advises, they do if the machine
-/// has fewer cores than the stages would have threads of their own.
+/// Returns whether the pool's stages share threads. As the guide advises, they do so if, with a
+/// thread for each, there would be more threads than the machine has cores.
 fn is_shared(threads: usize, cores: usize) -> bool {
     cores < threads + 2
 }

@@ -167,8 +167,8 @@ pub(crate) mod sentinel {
 pub(crate) mod chunk_taken {
     use super::*;
 
-    /// Loads the claim word. It holds a position, and the number of published events that remain in
-    /// the run there, which the worker may read without loading the run's stamp.
+    /// Loads the claim word. It holds a position, and how many published events remain in the run
+    /// at that position. The worker may read these events without loading the run's stamp.
     #[inline(always)]
     pub(crate) fn see(claim: &AtomicU64) -> u64 {
         claim.load(twin!("word-relaxed": Acquire => Relaxed))
