@@ -545,9 +545,9 @@ fn a_message_of_several_producers_may_fill_the_ring() {
     }
 }
 
-/// Producers make progress even if each of their messages fills the ring. This holds beside each
-/// other, and beside a producer of short messages. A message gives up at most the cells between its
-/// claim and the ring's end.
+/// Producers make progress even if each of their messages fills the ring, whether the producer
+/// beside them sends such messages, too, or short ones. A message gives up at most the cells
+/// between its claim and the ring's end.
 #[test]
 fn messages_that_fill_the_ring_come_beside_others() {
     let _watched = watched();

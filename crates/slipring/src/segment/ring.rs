@@ -273,8 +273,9 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a stage that reads.
     ///
     /// # Safety
-    /// This process owns the stage's seat, and has no other handle of the stage. A ring of copies
-    /// is sound even without that, but events then come twice or not at all.
+    /// This process owns the stage's seat, and has no other handle of the stage; or the ring is a
+    /// ring of copies. In a ring of copies, a second handle only makes events come twice or not at
+    /// all.
     pub unsafe fn reader(&self, stage: usize) -> SegmentConsumer<E, Reading, Seated, L> {
         self.consumer(stage)
     }
