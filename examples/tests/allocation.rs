@@ -43,8 +43,8 @@ static COUNTING: Counting = Counting;
 #[test]
 fn a_row_keeps_its_memory() {
     // The rows have quoted fields, decimal commas, times without a zone, and bad readings. Some
-    // rows are malformed, in every way but one: a text that is no time, for which jiff allocates
-    // its error.
+    // rows are malformed, in every way except one: no row has an invalid time, because jiff would
+    // allocate memory for the error.
     let mut text = slice(&["2013-09"]).replace("NA", "\"n/a\"").replace(',', ";");
     text = text.replace("00Z\n", "00\n").replace(".5;", ",5;").replace("EWR", "\"E;\"\"W\"");
     let hour = "2013-09-01T00:00";

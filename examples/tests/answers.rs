@@ -199,7 +199,8 @@ fn names_with_delimiters_quotes_and_line_ends_come_back_from_the_journal() {
     let mut expected = names[..4].to_vec();
     expected.sort();
     assert_eq!(found, expected);
-    // The line number counts lines of the file, in which the names above have two line ends.
+    // The line number counts lines of the file. The names above contain two line ends, which it
+    // counts, too.
     assert_eq!(
         remarks,
         "malformed row, line 8: the station has no name\n1 malformed rows in total"

@@ -1,8 +1,8 @@
 //! The machine code of a publication and of a release at a quiet wait queue.
 //!
 //! In a publication and in a release, the order of the store and the load behind it rests on a
-//! compiler fence, which no model sees. The check is hand-made because it reads a few mnemonics of
-//! one function.
+//! compiler fence, which no model sees. The check is written by hand, because it reads only a few
+//! mnemonics of one function.
 
 use std::{
     fs, io,

@@ -1,7 +1,7 @@
 //! The workspace's root, its files, and a few facts from its manifests.
 //!
-//! The manifests are read by hand: `cargo metadata` would build an index of all dependencies for
-//! six of their lines.
+//! The manifests are parsed by hand. Only six of their lines are needed, and for these `cargo
+//! metadata` would build an index of all dependencies.
 
 use std::{
     env, fs, io,

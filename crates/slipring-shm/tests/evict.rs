@@ -622,7 +622,7 @@ fn a_process_that_does_not_end_in_time_is_told() {
     let ring = Ring::new();
     let role = ring.hold();
     let pid = role.pid() as i32;
-    // SAFETY: the child is this process's own, and `waitpid` gets a valid address.
+    // SAFETY: this process started the child, and `waitpid` gets a valid address.
     let traced = unsafe {
         let options = libc::PTRACE_O_TRACEEXIT as usize;
         libc::ptrace(libc::PTRACE_SEIZE, pid, 0, options) == 0

@@ -101,7 +101,7 @@ impl World {
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
     }
 
-    /// Makes the victim's handle: it is that of the first shard.
+    /// Makes the victim's handle, which is the handle of the first shard.
     fn victim(&self) -> ShardWriter<Block> {
         shard(&join(&self.segment), 0)
     }

@@ -110,7 +110,7 @@ fn field(name: &str, terminal: bool) -> Box<[u8]> {
     let escaped =
         if terminal { escape::escaped(name.as_bytes(), usize::MAX) } else { name.to_owned() };
     let mut writer = Writer::new();
-    // The longest field has every byte doubled, two quotes and a comma.
+    // In the longest field, every byte is doubled, and two quotes and a comma are added.
     let mut out = vec![0; 2 * escaped.len() + 3];
     let (_, _, length) = writer.field(escaped.as_bytes(), &mut out);
     let (_, rest) = writer.delimiter(&mut out[length..]);

@@ -25,7 +25,7 @@ pub fn is_gated(attributes: &[Attribute], conditions: &[&str]) -> bool {
     })
 }
 
-/// Returns whether `predicate` is false unless one of `conditions` holds.
+/// Returns whether `predicate` can be true only if one of `conditions` holds.
 fn needs(predicate: &Meta, conditions: &[&str]) -> bool {
     match predicate {
         Meta::Path(path) => conditions.iter().any(|condition| path.is_ident(condition)),

@@ -40,8 +40,8 @@ struct Examples {
 }
 
 impl Examples {
-    /// Collects the public functions of `house`. Their links may lead to items of `below`, which
-    /// the crate exports again.
+    /// Collects the public functions of `house`. Their links may name items of `below`, which the
+    /// crate re-exports.
     fn of(house: &House, below: Option<&Docs>) -> Self {
         let docs = Docs::of(house);
         let mut examples = Self::default();

@@ -89,8 +89,9 @@ struct Places {
     is_explained: bool,
 }
 
-/// Finds edges with one end, ends without a caller, and labels that the protocol leaves out, or
-/// explains although no code has them.
+/// Finds edges that have only one end, and ends that nothing calls. Also finds labels that the code
+/// has and the protocol does not explain, and labels that the protocol explains and the code does
+/// not have.
 pub fn check(files: &[File], edges: &[Edge], found: &mut Findings) {
     let mut labels: BTreeMap<String, Places> = BTreeMap::new();
     for file in files.iter().filter(|file| file.path.starts_with(layout::SOURCE)) {

@@ -10,9 +10,9 @@
 //!    disturbed repetition among several costs it little.
 //!
 //! With few values a rank test never rejects: at 5 % it needs four in each series. Shorter series
-//! differ only if all values of one lie above all values of the other, and the medians differ by
-//! more than [`FAR`] and by more than five times the floor. Equal programs do not differ that much
-//! on a machine with that floor.
+//! count as different only if all values of one lie above all values of the other, and the medians
+//! differ by more than [`FAR`] and by more than five times the floor. On a machine with that floor,
+//! two equal programs do not differ that much.
 //!
 //! Two *records* are compared at a level of 1 %. Two runs differ in more ways than the repetitions
 //! of one run, such as the placement of threads and memory, and many values are compared at once.

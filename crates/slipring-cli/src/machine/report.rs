@@ -12,7 +12,8 @@ const GLUE: char = '\u{a0}';
 const LEAST_WIDTH: usize = 40;
 
 /// Describes a machine in lines of at most `width` characters, or 40 where `width` is smaller. The
-/// text shows the placements of two threads and, if `threads` is given, those of that many threads.
+/// text shows the placements of two threads and, if `threads` is given, also the placements of
+/// `threads` threads.
 pub fn text(machine: &Machine, threads: Option<usize>, width: usize) -> String {
     let width = width.max(LEAST_WIDTH);
     let mut text = Text { text: String::new(), width };

@@ -57,8 +57,8 @@ pub struct PartyView {
     pub rate: Option<f64>,
     /// Share of the time since the previous look that the party's handles spent waiting.
     pub wait_share: Option<f64>,
-    /// For each awaited party, the share of the time since the previous look for which the handles
-    /// have counted waits. A wait is counted when it is over.
+    /// For each awaited party: the time that the handles have waited for it, as a share of the time
+    /// since the previous look. A wait is counted when it is over.
     pub waited_for: Vec<WaitedFor>,
     /// Number of threads that sleep at the party's wait queue.
     pub asleep: u32,

@@ -261,8 +261,8 @@ impl Connection {
     /// passed.
     ///
     /// Left to itself, the client library leaves a server only when it loses the connection. Even
-    /// then it tries that server again, and only later any server to which an earlier attempt has
-    /// failed.
+    /// then it tries that server again, and only later the servers that it has failed to reach
+    /// before.
     pub async fn leave(&self) {
         let client = &self.client;
         let going = async {

@@ -126,10 +126,10 @@ impl<C: Contents> Builder<C> {
     /// Sets the *notice*, the longest time between two checks for dead processes by a waiting
     /// participant: 1 ms to 1 s, in whole milliseconds, and 20 ms by default.
     ///
-    /// A loop of calls that do not wait also makes these checks. It reads a coarse kernel clock
-    /// (ticks of 1 to 10 ms), and not at every call, so a check may come up to two ticks later.
-    /// When a tight loop begins to pause between its calls, one check may come up to 15 calls
-    /// later.
+    /// A participant that calls in a loop and never waits makes these checks, too. Its calls read a
+    /// coarse kernel clock (ticks of 1 to 10 ms), and not every call reads it, so a check may come
+    /// up to two ticks later. When a tight loop begins to pause between its calls, one check may
+    /// come up to 15 calls later.
     ///
     /// Example: the [first page](crate).
     pub fn notice(mut self, time: Duration) -> Builder<C> {

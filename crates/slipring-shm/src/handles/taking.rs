@@ -87,9 +87,10 @@ impl<H: Handles> Attached<H> {
     /// process. The reader sees each event exactly once, from its first position on. It holds back
     /// the parties behind the tap until it leaves, is dropped, or dies.
     ///
-    /// When a reader dies, the parties that wait for it remove it within a notice. No event comes
-    /// again: a reader that joins in its place begins where its own call asks.
-    /// [`inspect`](crate::inspect) tells how many events the dead reader had not read.
+    /// When a reader dies, the parties that wait for it remove it within a notice. No event is
+    /// delivered twice: a reader that joins in the dead reader's place begins at the position that
+    /// its own call chooses. [`inspect`](crate::inspect) tells how many events the dead reader had
+    /// not read.
     ///
     /// A reader of [`Messages`](crate::Messages) begins with the next message, as the example there
     /// shows.

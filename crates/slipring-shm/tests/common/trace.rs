@@ -195,8 +195,8 @@ impl Victim {
     #[cfg(target_arch = "x86_64")]
     fn system_call(&self, registers: &libc::user_regs_struct) -> Option<c_long> {
         let peek = libc::PTRACE_PEEKTEXT;
-        // SAFETY: the call reads the stopped child's memory. It returns -1 for an error, which is
-        // no system call.
+        // SAFETY: the call reads the stopped child's memory. If it fails, it returns -1, which is
+        // not the number of a system call.
         let code = unsafe { libc::ptrace(peek, self.pid, registers.rip, 0) };
         (code as u64 & 0xFFFF == 0x050F).then_some(registers.rax as c_long)
     }

@@ -144,8 +144,8 @@ impl News {
 /// one thread issues a `SeqCst` fence.
 ///
 /// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. So fences in two
-/// threads of a model can hide that an edge between the threads is missing. Handles that the model
-/// returns are dropped only after the fencing threads were counted. A fence in such a drop hides
+/// threads of a model can hide a missing edge between these threads. The handles that the model
+/// returns are dropped only after the count of the threads that fence. A fence in such a drop hides
 /// nothing, because no other thread runs then.
 fn explore_unfenced<T>(
     least: usize,

@@ -176,8 +176,8 @@ impl<'env> Handoff<'env> {
                 }
                 Ok(())
             });
-            // The thread ends with its stages, so if undoing the binding panics, there is nothing
-            // left to fail.
+            // The stages have ended, and the thread ends with them. So if undoing the binding
+            // panics, the panic has no stage left to fail, and is dropped.
             drop_contained(bound);
         }
     }

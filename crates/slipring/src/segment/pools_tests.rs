@@ -270,7 +270,8 @@ fn whoever_waits_recovers_a_dead_worker() {
     }
 }
 
-/// Once no worker of the pool lives, a call returns the death, or the death fails the graph.
+/// Once no worker of the pool lives, a call returns the error about the death, or the death fails
+/// the graph.
 #[test]
 fn a_pool_is_dead_when_its_last_worker_is() {
     let _watched = crate::watchdog::watched();

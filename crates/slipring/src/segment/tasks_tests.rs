@@ -167,7 +167,7 @@ fn a_waiting_task_hears_of_the_end() {
 #[test]
 fn a_waiting_task_hears_of_a_death() {
     let _watched = crate::watchdog::watched();
-    // If a producer waits for room, its call returns the death of the reader.
+    // If a producer waits for room, its call returns the error about the reader's death.
     let segment = one(2, OnDeath::Tell);
     let (mut tx, rx) = (segment.producer(1), segment.reader(2, 0));
     (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());

@@ -181,7 +181,7 @@ fn a_death_is_told_through_living_stages() {
     assert_eq!((dead.stage.as_str(), dead.pid), ("first", 1002));
 }
 
-/// A loop of calls that do not wait returns a death, too.
+/// In a loop of calls that do not wait, a call also returns the error about a death.
 #[test]
 fn a_loop_without_waits_is_told() {
     let _watched = crate::watchdog::watched();

@@ -50,9 +50,9 @@ pub(super) fn quiet_after(began: u64, ended: u64) -> u64 {
 #[repr(C)]
 pub(crate) struct QueueState {
     /// The low half is `announced sleepers *` [`SLEEPER`] `+` [`FENCED`]. The bit [`FENCED`] is
-    /// clear while the queue is quiet, and until the queue's next sleeper has called membarrier(2).
-    /// The high half is the epoch. If processes share the queue, each wake-up raises the epoch;
-    /// otherwise the epoch is always zero.
+    /// clear while the queue is quiet. After that it stays clear until the queue's next sleeper has
+    /// called membarrier(2). The high half is the epoch. If processes share the queue, each wake-up
+    /// raises the epoch; otherwise the epoch is always zero.
     pub(super) word: AtomicU64,
     /// 1 if a sleeper found that the system refuses membarriers. Notifiers never make such a queue
     /// quiet. Only a queue that processes share uses the word.

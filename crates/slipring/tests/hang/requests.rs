@@ -703,7 +703,7 @@ fn a_helping_asker_hears_of_a_later_publication() {
     }
 }
 
-/// Deadlines and timeouts of the asker's own end its wait only.
+/// An asker's own deadline or timeout ends only the asker's wait.
 #[test]
 fn an_askers_deadline_leaves_the_graph_as_it_is() {
     let _watched = crate::common::watched();

@@ -1,5 +1,5 @@
-//! User code that panics or moves handles away where the library counts, pins or locks: afterwards
-//! nothing stays counted, pinned or locked.
+//! User code that panics, or moves handles away, while the library has something counted, pinned or
+//! locked. Afterwards, nothing stays counted, pinned or locked.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -248,7 +248,8 @@ fn dot(frame: &Frame, scale: &Scale, index: usize, y: f64, point: &Point) -> Mar
     }
 }
 
-/// Returns the runs of measured points: a missing value breaks a line.
+/// Returns the runs of consecutive measured points. A missing value ends a run, so the line has a
+/// gap there.
 fn runs(line: &Line, numbers: &[u64], scale: &Scale) -> Vec<Vec<(u64, Point)>> {
     let mut runs: Vec<Vec<(u64, Point)>> = vec![Vec::new()];
     for (number, point) in numbers.iter().zip(&line.points) {

@@ -31,8 +31,8 @@ const HANDLES: [&str; 18] = [
     "Waitable",
 ];
 
-/// Calls of the table's first column that other tests cover: `promises.rs` of `slipring-shm`, which
-/// kills real processes.
+/// Calls of the table's first column that are tested elsewhere: in `promises.rs` of `slipring-shm`,
+/// whose tests kill real processes.
 const ELSEWHERE: [(&str, &str); 4] = [
     ("Awaited", "try_take"),
     ("Awaited", "wait_for"),

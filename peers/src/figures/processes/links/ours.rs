@@ -233,8 +233,8 @@ impl Link<u64> for SeveralOnHeap {
     spinning!();
 }
 
-/// Implements the link for ends that poll without a pause, so that an event is seen whenever it
-/// comes.
+/// Implements the link for ends that poll without a pause, so that they see each event as soon as
+/// it arrives.
 macro_rules! polling {
     ($spinning:ty) => {
         sending!();
