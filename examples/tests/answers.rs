@@ -272,7 +272,8 @@ fn a_file_that_is_no_csv_is_named() {
         let error = run(&[&input]).unwrap_err();
         assert!(error.contains("rows.csv: ") && error.contains(expected), "{error}");
     }
-    // A header whose first name begins like a picture is a header.
+    // A header whose first name begins with the letters of a picture's signature is still read as a
+    // header.
     let text = HEADER.replace("origin,year", "BM,origin,year");
     let input = file(folder.path(), "rows.csv", text);
     assert_eq!(run(&[&input]).unwrap().0, "no rows: nothing to compare\n");

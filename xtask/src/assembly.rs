@@ -92,8 +92,9 @@ pub fn judge(code: &str) -> Result<(), String> {
     progress(code, "release", RELEASES, None, "notify_fenced")
 }
 
-/// Checks the function `what` with the label `label`. Its progress follows the mark `event`. At a
-/// queue that is not quiet, it calls a function whose name contains `notifies`.
+/// Checks the function `what`, whose label contains `label`: it must store its progress behind the
+/// mark `event`, and if a queue is not quiet, it must call a function whose name contains
+/// `notifies`.
 fn progress(
     code: &str,
     what: &str,

@@ -1,7 +1,8 @@
 //! Runs each test of a harness in a process of its own, as many at once as there are cores.
 //!
-//! A model maps and unmaps the stacks of its threads in each execution. Models on two threads of
-//! one process wait for each other there, which takes as long as the rest of their work.
+//! A model maps and unmaps the stacks of its threads in each execution. If two threads of one
+//! process ran models, they would wait for each other at these calls, for as long as the rest of
+//! their work takes.
 
 use std::{
     collections::VecDeque,
@@ -115,7 +116,8 @@ fn one(program: &Path, name: &str) -> Tally {
             return Tally { failed: 1, ..tally };
         }
     };
-    // The harness counts all other tests as filtered, which is no news for a single test.
+    // The harness reports all other tests as filtered. For a run of a single test, that number says
+    // nothing.
     tally.filtered = 0;
     let took = began.elapsed().as_secs_f64();
     if status.success() && tally.failed == 0 {

@@ -64,7 +64,7 @@ impl Progress {
         }
     }
 
-    /// Counts `time`, in which at most one line came.
+    /// Adds `time` to the time without progress. At most one line came during `time`.
     pub fn pass(&mut self, time: Duration) {
         self.quiet += time.min(AT_MOST);
     }

@@ -62,8 +62,8 @@ fn handle(event: &mut Block, seq: u64, number: usize, announced: bool) {
     event.value[usize::from(announced)] += 1;
 }
 
-/// Handles a batch. Releases the first event alone, and then all others but the last `keep`. The
-/// handle would be lent those again.
+/// Handles a batch. Releases the first event alone, and then all others except the last `keep`.
+/// These would be lent to the handle again.
 fn work(handle_of: &mut ShardWriter<Block>, number: usize, keep: usize) -> usize {
     let suspects = handle_of.suspects();
     match handle_of.try_batch(usize::MAX) {

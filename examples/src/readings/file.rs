@@ -29,8 +29,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Unpacks gzip data. As in `gzip`, the data may consist of several members, and zeros may stand
-/// behind them, which tapes and block devices leave.
+/// Unpacks gzip data. As in `gzip`, the data may consist of several members, and zeros may follow
+/// the last member, because tapes and block devices pad data with zeros.
 fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
     let (mut unpacked, mut rest) = (Vec::new(), packed);
     while rest.starts_with(&GZIP) {

@@ -78,8 +78,8 @@ pub fn measured(
     streams.into_iter().map(contender).collect()
 }
 
-/// Returns the figures of one table. Contenders in other languages, all of which have events of
-/// eight bytes, join if `programs` are given.
+/// Returns the figures of one table. If `programs` are given, contenders in other languages take
+/// part, too. All of these have events of eight bytes.
 fn table<E: Event>(
     size: Size,
     bytes: usize,

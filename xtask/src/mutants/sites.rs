@@ -168,7 +168,7 @@ pub fn mutants(file: &Path, source: &Source, labelled: &Labelled) -> Vec<Mutant>
     let mut sites = Sites { labelled, calls: Vec::new(), orderings: Vec::new() };
     sites.visit_file(&live);
     for Call { range, name, .. } in sites.calls(FenceKind::Barrier) {
-        // The mutant drops the barrier, and its caller is told that all threads have passed one.
+        // The mutant drops the barrier, and returns to its caller as if all threads had passed one.
         add(range.clone(), "true".to_owned(), format!("drop {name}"), &[Asked::Queue], &[]);
     }
     for (kind, asked) in [(FenceKind::CompilerFence, UNMODELLED), (FenceKind::Fence, usual)] {

@@ -1,7 +1,7 @@
 //! The labels of edges: each has both of its ends in the code, and an explanation in the protocol.
 //!
-//! An end of an edge is a comment with the label, or a function of the edge's own module, which
-//! lies in a module of edges.
+//! The end of an edge is either a comment with the edge's label, or a function of the edge's own
+//! module. That module lies in a module of edges.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -303,8 +303,8 @@ fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// Returns the differences between the records, other than that of the program, that could explain
-/// changes.
+/// Returns the differences between the records that could explain changes. A difference between the
+/// programs is not among them.
 fn warnings(old: &Record, new: &Record) -> Vec<String> {
     let mut warnings = Vec::new();
     let unknown = "unknown processor";

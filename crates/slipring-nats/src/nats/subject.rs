@@ -6,8 +6,8 @@ use crate::errors::Error;
 /// 4,096 bytes (`max_control_line`), and a command has two subjects.
 pub const MAX_SUBJECT: usize = 1024;
 
-/// Refuses an invalid name of a stream or a consumer. `of` says in the error's text what is named:
-/// `stream` or `consumer`.
+/// Refuses an invalid name of a stream or a consumer. `of` is the word for the named thing in the
+/// error's text: `stream` or `consumer`.
 pub fn check_name(of: &str, name: &str) -> Result<(), Error> {
     let bad = |c: char| c.is_whitespace() || ".*>/\\".contains(c) || c.is_control();
     if name.is_empty() || name.len() > 255 || name.contains(bad) {

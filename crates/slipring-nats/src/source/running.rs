@@ -105,7 +105,7 @@ pub struct Progress {
     pub reconnects: u64,
     /// Number of times that the source had to start over at the server.
     pub restarts: u64,
-    /// Reason of the last restart, or the loss at the stream's end; empty if there was neither.
+    /// Reason for the last restart, or the loss at the stream's end; empty if there was neither.
     pub last_doubt: String,
     /// Number of the journal that the source reads. Before the first message, it is the number from
     /// [`Source::expect_journal`](crate::Source::expect_journal). If no number was given there, it

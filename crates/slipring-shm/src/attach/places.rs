@@ -41,8 +41,8 @@ pub(crate) struct RingPlaces<T, L: SegmentLayout = Interleaved> {
 }
 
 impl<T, L: SegmentLayout> RingPlaces<T, L> {
-    /// Makes the ring of this process. It reads the declaration of a ring with the contents `C`
-    /// from the head, and passes it to `over`.
+    /// Makes the ring of this process: reads the declaration of a ring with the contents `C` from
+    /// the head, and passes it to `over`.
     ///
     /// # Safety
     /// It is sound to call `over` with this participation, any number of times (I2).

@@ -81,7 +81,7 @@ pub struct MemoryShortage {
     pub needed: u64,
     /// Memory that is available, in bytes.
     pub available: u64,
-    /// The limit that applies. Of all limits, it leaves the fewest bytes: `available`.
+    /// The limit that applies: of all limits, the one that leaves the fewest bytes (`available`).
     pub limit: MemoryLimit,
 }
 

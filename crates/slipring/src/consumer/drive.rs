@@ -113,7 +113,7 @@ pub(crate) fn handle_next<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>
     (progress, outcome)
 }
 
-/// A guard whose drop advances the position over the handled events, also if the handler panics
+/// A guard whose drop advances the position over the handled events, even if the handler panics
 /// (I1).
 struct AdvanceOnDrop<'a, E, L: Layout, P: ConsumerPosition<E, L>> {
     position: &'a mut P,

@@ -164,9 +164,9 @@ impl Report {
     }
 
     /// Returns the counts of the bottleneck: the stage (or the producers) that held up the others
-    /// most: the time that others waited for it, less the time that it waited itself, is the
-    /// largest. To speed the graph up, begin with the bottleneck. Returns `None` if no party had to
-    /// wait for another.
+    /// most. For each party, the report subtracts the time that the party itself waited from the
+    /// time that others waited for it; the bottleneck has the largest difference. To speed the
+    /// graph up, begin with the bottleneck. Returns `None` if no party had to wait for another.
     ///
     /// A stage that shares threads counts as holding up others for at most the time that it ran.
     /// While such a stage has no event, its thread runs other stages or waits for one of them.

@@ -490,8 +490,8 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         twin!("failed-late": () => if unwinds {
             fail();
         });
-        // This handle counts as a claimant until the close is done. So a claimant that remains
-        // alone finds the ring closed.
+        // This handle stops counting as a claimant only after it has closed the ring. So if one
+        // claimant remains, and claims without a compare-and-swap, it finds the ring closed.
         twin!("left-unclosed": control.membership.remove_claimant() => ()); // SYNC[left-alone]
         self.flush();
         S::left(&self.core);

@@ -216,7 +216,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Like [`Producer::find_room`], but begins at the last position of the claim word that this
-    /// handle knows.
+    /// handle has seen.
     #[cold]
     fn find_shared_room(&mut self, len: u64) -> Result<(), Refusal> {
         self.next = self.core.control.positions.claim_at(

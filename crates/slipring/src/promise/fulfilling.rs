@@ -79,7 +79,7 @@ impl<T> Promise<T> {
         }
     }
 
-    /// Returns whether the other half was dropped, so that the value need not be computed. The
+    /// Returns whether the other half was dropped. If it was, the value need not be computed. The
     /// answer `false` may be outdated at once. The answer `true` never changes.
     ///
     /// ```

@@ -152,8 +152,8 @@ impl Control {
         self.askers.notify();
     }
 
-    /// Closes a ring to claims if several processes produce. The first stages then find the last
-    /// position (`closing`).
+    /// Closes the ring to further claims. Called only if several processes produce. The first
+    /// stages then find the last position (`closing`).
     pub(crate) fn begin_closing(&self) {
         self.status.begin_closing(); // closing::I1: first
         self.positions.close_claims(); // SYNC[announced]: before the queues are notified

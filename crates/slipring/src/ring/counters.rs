@@ -99,8 +99,8 @@ impl CounterWords {
         party.checked_mul(PER_LINE)
     }
 
-    /// Returns where the counters of `parties` parties hold the time for which `party` has waited
-    /// for `upstream`: the index of that word among all of their words.
+    /// Returns the index of the word that holds the time for which `party` has waited for
+    /// `upstream`, among all words of the counters of `parties` parties.
     pub(crate) fn waited_at(parties: usize, party: usize, upstream: usize) -> Option<usize> {
         let before = party.checked_mul(lines_per_party(parties))?.checked_add(parties)?;
         before.checked_mul(PER_LINE)?.checked_add(upstream)
@@ -118,7 +118,8 @@ impl CounterWords {
         mapping: &Mapping,
     ) -> Option<CounterWords> {
         let (first, times) = CounterWords::lines(count)?;
-        // SAFETY: the caller's promise; a line of counters consists of atomic words.
+        // SAFETY: the caller makes the required promise, and a line of counters consists of atomic
+        // words.
         unsafe {
             Some(CounterWords {
                 parties: MaybeMapped::mapped_slice(parties, first, mapping),

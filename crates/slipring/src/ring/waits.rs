@@ -64,7 +64,8 @@ impl Waiter {
         Waiter { party, waits_for, at, until: None, polls: 0, full_ring: None }
     }
 
-    /// Returns a waiter for a handle at this place that does not itself wait.
+    /// Returns a waiter on behalf of the handle at this place, while that handle itself does not
+    /// wait.
     pub(crate) fn at(Place { party, at }: Place) -> Waiter {
         Waiter::new(party, party, at)
     }

@@ -59,8 +59,8 @@ pub(crate) struct Executor<'env> {
     levels: Box<[Box<[usize]>]>,
     /// Index of the first entry's stage, whose queue and strategy all entries share.
     stage: usize,
-    /// Whether threads hand entries on to one another: there are several threads, and they sleep in
-    /// the queue.
+    /// Whether threads hand entries on to one another. They do if there are several threads, and
+    /// these sleep in the queue.
     hands_on: bool,
     /// Number of entries that have not ended.
     left: AtomicUsize,

@@ -136,8 +136,8 @@ impl Areas {
                 return None;
             };
             arrays += 1;
-            // SAFETY: the caller's promise: each sharded stage has an id per slot, and these ids
-            // lie behind the ids of the earlier sharded stages.
+            // SAFETY: the caller promises that each sharded stage has an id per slot, and that
+            // these ids lie behind the ids of the earlier sharded stages.
             let ids = unsafe {
                 let first = self.shard_ids.cast::<AtomicU32>().add((arrays - 1) * capacity);
                 MaybeMapped::mapped_slice(first.cast(), capacity, &self.mapping)

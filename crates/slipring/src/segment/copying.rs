@@ -153,9 +153,9 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
         Ok(event)
     }
 
-    /// Copies to `events` as many events as are available and fit, and at least one. Returns the
-    /// position of the first event, and the number of events. Waits while no event is available. If
-    /// `events` is empty, returns at once. First releases the events of the last call.
+    /// Releases the events of the previous call, and waits until an event is available. Then copies
+    /// to `events` as many available events as fit. Returns the position of the first event, and
+    /// the number of events. If `events` is empty, the call does not wait.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {

@@ -140,7 +140,7 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
         Ok(first)
     }
 
-    /// Returns where those claimed blocks lie that are not published yet.
+    /// Returns the places of the claimed blocks that are not published yet.
     ///
     /// Example: [`RawBlockProducer`].
     pub fn stretches(&self) -> [Stretch; 2] {

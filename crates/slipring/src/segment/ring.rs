@@ -68,7 +68,7 @@ impl<E: PlainBytes + 'static> SegmentRing<AtomicBytes<E>> {
         areas: &Areas,
         participant: &Participant,
     ) -> Result<SegmentRing<AtomicBytes<E>>, BuildError> {
-        // Making the needs also checks that the keys lie inside an `E`.
+        // The call that computes the needs also checks that the keys lie inside an `E`.
         declaration.needs::<E>()?;
         let mut plan = declaration.plan()?;
         plan.choose_wait(&participant.wait, &participant.producer_wait);

@@ -74,7 +74,7 @@ fn write(task: &Task, spec: StreamSpec, control: &Control) -> RoleResult<Values>
     while control.done().load(Acquire) == 0 {
         std::hint::spin_loop();
     }
-    // The time includes the first lap, at whose beginning the dead reader's position stands.
+    // The time includes the first lap. The dead reader's position is at the beginning of that lap.
     Ok(vec![("ns", begin.elapsed().as_nanos() as f64 / spec.all() as f64)])
 }
 

@@ -24,8 +24,8 @@ struct Config {
 }
 
 impl Config {
-    /// Returns the configurations that are compared. A busy spin takes the cores from the threads
-    /// that have none, and makes runs long, so only [`Size::Full`] includes it.
+    /// Returns the configurations that are compared. Threads that spin keep the cores from the
+    /// other threads, so such runs take long. Only [`Size::Full`] includes a busy spin.
     fn all(size: Size) -> Vec<Config> {
         let shared = [Wait::ADAPTIVE, Wait::YIELDING, Wait::Blocking];
         let shared = shared.into_iter().map(|wait| Config { shared: true, wait });
