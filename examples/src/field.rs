@@ -144,7 +144,7 @@ impl Measures {
         self.heat / (WIDTH * HEIGHT) as f64
     }
 
-    /// Returns the difference of the heat from theory, relative to theory.
+    /// Returns the relative difference between the heat and the value that theory gives for it.
     pub fn error(&self, theory: f64) -> f64 {
         (self.heat - theory) / theory
     }

@@ -91,7 +91,7 @@ impl Step {
         }
     }
 
-    /// Returns the folder `name` below the target folder, for the step alone.
+    /// Returns the folder `name` below the target folder, which only this step uses.
     pub fn scratch(&self, name: &str) -> PathBuf {
         self.target.join(name)
     }

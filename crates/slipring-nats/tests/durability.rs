@@ -10,7 +10,7 @@ use serde_json::json;
 use slipring_nats::{Durability, Error, Server as At, Sink, StreamSettings};
 use slipring_nats_server::{Client, Options, Server, free_port};
 
-/// Starts a server with a system account; `None` where there is no program.
+/// Starts a server with a system account. Returns `None` if the server's program is not installed.
 fn server_with_system(options: Options) -> Option<Server> {
     has_server().then(|| Server::start(options.system_account()).unwrap())
 }

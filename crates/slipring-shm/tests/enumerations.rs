@@ -464,8 +464,8 @@ fn each_effect_of_a_stages_death() {
     }
 }
 
-/// The last producer's process is killed, in a ring with one producer and in a ring with several,
-/// while the first stage or the stage behind it waits.
+/// While the first stage or the stage behind it waits, the last producer's process is killed: in a
+/// ring with one producer, and in a ring with several.
 #[test]
 fn each_effect_of_the_producers_death() {
     let _watched = watched();

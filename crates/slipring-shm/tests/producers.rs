@@ -135,8 +135,8 @@ impl Survivors {
         Survivors { tx: Some(tx), sent: 1, stages: [0, 1].map(|stage| Stage::new(world, stage)) }
     }
 
-    /// Lets both stages handle the first `count` events of the producer `by`. The stages wait for
-    /// them, and so find a dead producer and give up its claim.
+    /// Lets both stages handle the first `count` events of the producer `by`. While the stages wait
+    /// for these events, they find the dead producer and give up its claim.
     fn see(&mut self, by: usize, count: u64) {
         for stage in &mut self.stages {
             while stage.seen[by] < count {

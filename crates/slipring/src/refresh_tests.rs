@@ -99,8 +99,8 @@ fn a_ring_begins_on_the_short_way() {
     }
 }
 
-/// A slot is the head of a run once, and then lies inside other runs for 2^46 laps. Its old stamp
-/// must not be taken for that of a new run.
+/// A slot is the head of a run once, and then lies inside of other runs for 2^46 laps. The slot's
+/// old stamp must not be mistaken for the stamp of a new run.
 #[test]
 fn a_stamp_is_refreshed_before_its_lap_repeats() {
     let singles = |count| [1].repeat(count);

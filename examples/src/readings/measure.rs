@@ -50,7 +50,7 @@ impl Mode {
             Self::Sequential => 1,
             Self::Executor => workers + 2,
             Self::Slipring => workers + 4,
-            // The producer's thread is one of these threads, but there are two threads at least.
+            // The producer's thread is one of these threads. There are at least two of them.
             Self::SlipringShared | Self::SlipringGraph => cores().min(workers + 3).max(2),
         }
     }

@@ -18,7 +18,7 @@ const EXCERPT: usize = 256;
 pub enum Malformed {
     /// A quote is never closed.
     Quote,
-    /// The row has another number of columns than the header.
+    /// The row has more or fewer columns than the header.
     Columns {
         /// Number of columns of the row.
         found: usize,

@@ -33,7 +33,7 @@ use crate::{
 /// The selection of mutants and the places of the report.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// A part of the paths of the files to mutate.
+    /// Text in the paths of the files to mutate: files whose path lacks it are left out.
     pub only: Option<String>,
     /// Whether to print the mutants without judging them.
     pub list: bool,
@@ -51,7 +51,7 @@ struct Judged<'a> {
     explained: Option<&'a Allowed>,
 }
 
-/// Judges all mutants; fails if one lives without an explanation.
+/// Judges all mutants. Fails if a mutant survives and has no explanation.
 pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
     let started = Instant::now();
     let library = step.root.join(LIBRARY);

@@ -71,7 +71,7 @@ pub struct Labelled {
     functions: HashSet<String>,
     /// The modules whose functions are the operations of one edge.
     edges: HashSet<String>,
-    /// The operations, by module and name, that fence for the compiler alone.
+    /// The operations, by module and name, whose fence binds only the compiler.
     compiled: HashSet<(String, String)>,
 }
 

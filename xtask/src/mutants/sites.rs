@@ -239,7 +239,7 @@ impl<'ast> Visit<'ast> for Sites<'_> {
     }
 }
 
-/// Returns the kind and the name of a call that only orders.
+/// Returns the kind and the name of a call that only orders memory accesses.
 fn ordering_call(call: &syn::ExprCall, labelled: &Labelled) -> Option<(FenceKind, String)> {
     let Expr::Path(function) = &*call.func else { return None };
     let mut segments = function.path.segments.iter().rev().map(|segment| segment.ident.to_string());

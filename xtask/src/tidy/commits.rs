@@ -1,8 +1,8 @@
 //! The rule for messages of the commits that follow [`BASE`].
 //!
 //! The first line of a message has at most 72 characters. The message of a large change also needs
-//! a body that says why the change was made. Where the history is missing, as in a shallow clone or
-//! an unpacked archive, nothing is checked, and a note says so.
+//! a body that says why the change was made. If the history is missing, as in a shallow clone or an
+//! unpacked archive, the check is skipped, and a note says so.
 
 use std::{path::Path, process::Command};
 

@@ -422,7 +422,7 @@ impl About<'_> {
         Some(Note::new(Warning, text))
     }
 
-    /// Returns whether a participant has a place of a party that waits.
+    /// Returns whether a participant has a place of a waiting party.
     fn waits_elsewhere(&self, participant: u32) -> bool {
         self.summary.parties().any(|party| {
             let mut seats = self.summary.seats(party).iter();

@@ -183,7 +183,7 @@ fn unescaped(text: &str) -> Option<String> {
     Some(content)
 }
 
-/// The error for a text that is no snapshot.
+/// The error for a text that is not a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotError {
     line: usize,

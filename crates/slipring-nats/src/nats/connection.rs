@@ -40,7 +40,7 @@ pub const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// First words of faults and errors about a stream without a leader.
 pub const LEADERLESS: &str = "the stream has no leader at present";
 
-/// The time for which a call waits for a server that does not answer yet.
+/// How long a call waits for a server that does not answer yet.
 pub struct Patience {
     /// End of the wait; `None` if it never ends.
     until: Option<Instant>,

@@ -137,7 +137,7 @@ impl<C: Contents> Segment<C> {
     ///
     /// Attaching to a named segment follows the name: if the segment was removed and made again
     /// since it was opened, the call attaches to the new one, after the same checks. A process that
-    /// attaches several times is several participants.
+    /// attaches several times counts as several participants.
     ///
     /// Example: the [first page](crate).
     ///

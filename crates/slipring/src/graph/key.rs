@@ -149,7 +149,8 @@ impl<A, C> Key<A, C> {
         })
     }
 
-    /// Returns the index of this key's stage, and how many handles this key is exchanged for.
+    /// Returns the index of this key's stage, and the number of handles for which this key is
+    /// exchanged.
     ///
     /// # Panics
     /// Panics if the key belongs to another graph.

@@ -135,8 +135,8 @@ pub(crate) fn position<E, L: Layout>(
     position
 }
 
-/// A position that begins with the events that the previous handle was lent and did not release: it
-/// lends these events again.
+/// A position that begins at the first event that the previous handle was lent and did not release.
+/// It lends these events again.
 pub(crate) trait PassesOver<E, L: Layout>: Availability<E, L> {
     /// Passes over the next `len` events, which a poll has found, without counting them as handled.
     fn forgo(&mut self, len: u64);

@@ -373,7 +373,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// handle's claim is open until the claim is published or given up.
     #[inline(always)]
     pub(crate) fn give_up_open_claim(&mut self) {
-        // Without this check, `Option::take` would store to memory at every claim.
+        // Without this check, `Option::take` would write to memory at every claim, even if no claim
+        // is open.
         if self.open_claim.is_some() {
             self.take_open_claim();
         }

@@ -247,7 +247,8 @@ impl<T> WaiterHalf<T> {
     /// No other thread uses this half meanwhile.
     pub(super) unsafe fn withdraw(&self) -> Option<Sleeper> {
         let handover = self.handover();
-        // The load and the swap need no ordering: they take back what this half itself has stored.
+        // The load and the swap need no ordering, because they take back a value that this half
+        // itself has stored.
         if handover.word.load(Relaxed) != ASLEEP
             || handover.word.compare_exchange(ASLEEP, PENDING, Relaxed, Relaxed).is_err()
         {

@@ -73,7 +73,7 @@ pub(crate) struct Membership {
     producers: AtomicUsize,
     /// Number of claimants times [`CLAIMANT`]. The lowest bit is [`COMPANY`].
     claimants: AtomicU64,
-    /// Number of task numbers that were drawn; see
+    /// Number of task numbers that were given out so far; see
     /// [`TaskNumber`](crate::ring::task_number::TaskNumber).
     tasks: AtomicU64,
     /// Number of each pool's current workers, indexed by stage; unused for a stage that is not a

@@ -162,7 +162,8 @@ fn queues_are_notified_only_where_a_party_sleeps() {
     assert_eq!(producers.stages[2].notifies, [PRODUCER_QUEUE]);
     let stages = plan(Wait::Blocking, Wait::BusySpin);
     assert!(stages.stages[2].notifies.is_empty() && !stages.producer_notifies.is_empty());
-    // Stages on one thread share the waiting strategy that was declared for one of them.
+    // If stages share a thread, the waiting strategy that was declared for one of them holds for
+    // all.
     let on = |mut spec: StageSpec| {
         spec.thread = ThreadChoice::Named("t".into());
         spec

@@ -177,7 +177,7 @@ impl<'env> Handoff<'env> {
                 Ok(())
             });
             // The stages have ended, and the thread ends with them. So if undoing the binding
-            // panics, the panic has no stage left to fail, and is dropped.
+            // panics, there is no stage left to fail, and the panic is ignored.
             drop_contained(bound);
         }
     }

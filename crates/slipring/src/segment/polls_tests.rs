@@ -397,8 +397,8 @@ fn a_spinning_process_hears_of_a_death_through_its_wakers() {
 }
 
 /// One process polls two handles in turn, with a pause after each round. Each handle counts its own
-/// checks for deaths, so the first handle, which finds nothing, does not use up the checks of the
-/// second.
+/// checks for deaths, so the calls of the first handle, which find nothing, do not count as checks
+/// of the second.
 #[test]
 fn handles_that_are_polled_in_turn_all_hear_of_a_death() {
     let _watched = crate::watchdog::watched();

@@ -270,8 +270,7 @@ fn whoever_waits_recovers_a_dead_worker() {
     }
 }
 
-/// Once no worker of the pool lives, a call returns the error about the death, or the death fails
-/// the graph.
+/// Once no worker of the pool lives, a call returns an error, or the death fails the graph.
 #[test]
 fn a_pool_is_dead_when_its_last_worker_is() {
     let _watched = crate::watchdog::watched();
@@ -323,8 +322,8 @@ fn an_orphan_of_a_dead_worker_is_told() {
     assert_eq!(tx.publish(|slot| *slot = 1).unwrap(), 1);
 }
 
-/// A worker died between the swap of a cell and the move of the claim word. Its adopter's releases
-/// take effect at once.
+/// A worker has died after it swapped a cell, and before it moved the claim word. Its adopter's
+/// releases take effect at once.
 #[test]
 fn an_adopter_moves_the_claim_word_first() {
     let _watched = crate::watchdog::watched();

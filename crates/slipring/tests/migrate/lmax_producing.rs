@@ -215,7 +215,7 @@ fn a_full_ring_refuses() {
     assert_eq!(rx.poll(1, |_, _| ()).unwrap(), 1);
     assert_eq!(tx.try_publish(|v| *v = 4).unwrap(), 4);
     assert!(rx.try_batch(9).unwrap().iter().copied().eq(1..5));
-    // With many producers the ring is full for each of them.
+    // If a ring with many producers is full, it is full for each of them.
     let graph = shared(2);
     let key = graph.reader("r");
     let ring = graph.build().unwrap();

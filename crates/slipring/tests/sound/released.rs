@@ -79,7 +79,7 @@ fn a_producer_notices_2_pow_32_other_handles() {
     let mut two = one.clone();
     two.publish(|slot| *slot = 2).unwrap();
     drop(two);
-    // The loop makes one handle fewer, because `two` counts as well.
+    // The loop makes one handle less than that, because `two` is also a handle.
     (1..handles).for_each(|_| drop(one.clone()));
     one.publish(|slot| *slot = 3).unwrap();
     drop(one);

@@ -44,8 +44,8 @@ const LIBRARIES: [Library; 5] = [
     },
 ];
 
-/// The flags of every build. The processor is the compiler's default, as for the contenders in
-/// Rust.
+/// The flags of every build. The builds are for the compiler's default processor, like the builds
+/// of the contenders in Rust.
 const FLAGS: [&str; 4] = ["-std=c++20", "-O3", "-DNDEBUG", "-pthread"];
 
 /// The built contenders.

@@ -19,7 +19,7 @@ use crate::measure::{Size, Values};
 pub enum Work {
     /// A stream from a producer on core 0 to a consumer on core 1.
     Stream(StreamSpec),
-    /// A stream whose handler works, behind a producer that does not.
+    /// A stream whose handler does work for each event, and whose producer does none.
     Busy { ring: usize, events: u64, steps: u32 },
     /// A stream whose handler works and whose events come at the random times of [`Arrivals`].
     Open { ring: usize, arrivals: Arrivals, steps: u32 },

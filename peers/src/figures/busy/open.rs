@@ -28,8 +28,8 @@ struct Open {
     /// Start of the schedule, in nanoseconds on the clock of [`now`]. The producer sets it before
     /// its first scheduled event.
     begin: &'static AtomicU64,
-    /// Whether the consumer has handled the event that goes ahead of the schedule. The producer
-    /// resets this flag.
+    /// Whether the consumer has handled the event that is published ahead of the schedule. The
+    /// producer resets this flag.
     running: &'static AtomicBool,
 }
 

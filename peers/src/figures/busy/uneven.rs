@@ -18,7 +18,7 @@ const SLOW: [(u64, u32); 3] = [(1_000, 500), (1_024, 1_000), (3_000, 2_000)];
 /// Capacities of the rings, in events.
 const RINGS: [usize; 2] = [256, 1024];
 
-/// A stream whose producer does not work, and whose handler is slow now and then.
+/// A stream whose producer does no work between events, and whose handler is slow now and then.
 #[derive(Clone, Copy)]
 struct Uneven {
     full: Full,

@@ -186,7 +186,7 @@ mod tests {
         let shares: f64 = (0..4)
             .map(|own| (own..job.slices).step_by(4).map(|of| job.slice(of)).sum::<f64>())
             .sum();
-        // This is the sum as the reducer adds it up, from the first slice on.
+        // This sum is computed as the reducer computes it: in order, from the first slice on.
         assert!((in_order - 3.141_592_633_584_65).abs() < 1e-14, "{in_order}");
         for sum in [in_order, shares] {
             assert!((expected - sum).abs() < TOLERANCE, "{sum}");

@@ -85,7 +85,7 @@ pool:      producer ──┤ build 1 ├── retrieve
     ],
 };
 
-/// Returns the differences from the article, one sentence for each.
+/// Returns the differences between this experiment and the article's, one sentence for each.
 pub fn missing(count: usize, cores: usize) -> Vec<String> {
     let mut missing = vec![
         format!(

@@ -25,7 +25,7 @@ fn check_drawings(page: &str) -> usize {
     for part in page.split("<svg ").skip(1) {
         let end = part.find("</svg>").expect("a drawing has an end");
         let svg = format!("<svg xmlns=\"http://www.w3.org/2000/svg\" {}</svg>", &part[..end]);
-        // Within HTML a drawing needs no namespace, but the XML parser needs one.
+        // HTML needs no namespace for a drawing, but the XML parser needs one.
         let parsed =
             roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
         for node in parsed.descendants() {

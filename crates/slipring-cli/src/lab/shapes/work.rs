@@ -25,7 +25,7 @@ pub enum Shape {
     Pipeline,
     /// Three producers, one consumer.
     Sequencer,
-    /// One producer, three consumers that each see all events.
+    /// One producer, and three consumers, each of which sees all events.
     Multicast,
     /// One producer, two stages side by side, and a stage that needs the results of both.
     Diamond,

@@ -131,7 +131,7 @@ impl<E: Event + Debug + ZeroCopySend> Link<E> for Samples {
     }
 }
 
-/// A sample for each publication, which is a slice of events. The ring holds as many events as
+/// Each publication is one sample, which holds a slice of events. The ring holds as many events as
 /// other rings.
 pub struct Slices;
 
