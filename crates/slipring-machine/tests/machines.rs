@@ -25,8 +25,8 @@ struct Expected {
     /// Quota, in CPUs.
     quota: Option<f64>,
     hypervisor: Option<&'static str>,
-    /// CPUs that each named placement chooses for a number of threads, or why the placement is
-    /// impossible.
+    /// CPUs that each named placement chooses for a number of threads, or the reason why the
+    /// placement is impossible.
     placements: &'static [(usize, [&'static str; 5])],
 }
 

@@ -92,7 +92,7 @@ fn a_sink_and_a_source_wait_on_request_for_a_server_that_starts_later() {
     assert!(opening.iter().all(|thread| !thread.is_finished()) && !attached.is_finished());
     let _server = Server::start(Options::new().port(port)).unwrap();
     for thread in opening {
-        // Both open, because the later sink takes the stream over from the earlier one.
+        // Both threads succeed, because the later sink takes the stream over from the earlier one.
         thread.join().unwrap().unwrap();
     }
     let _ = attached.join().unwrap();

@@ -436,8 +436,8 @@ fn no_torn_event_is_whole_whatever_happens() {
         }
         let back = chaos.random.u64(5..=8);
         let seq = inspect(&name.0).unwrap().published.wrapping_sub(back);
-        // Most calls are made in the middle of the copy, so that the slot is most likely to be used
-        // again there. Fewer are made during the proof, which may be slow.
+        // Most calls are made in the middle of the copy, because the slot should most often be used
+        // again at that moment. Fewer calls are made during the proof, which may be slow.
         let (during, pace) = (chaos.random.usize(1..20), chaos.random.usize(1..4));
         let claims = chaos.random.bool().then_some(CLAIM as u64);
         let seen = stepper.copy(&name, (seq, claims), |step| {

@@ -43,7 +43,7 @@ struct Past {
 struct PastParty {
     /// Time of the look that found the position changed.
     moved: Instant,
-    /// Longest waiting time of the party that is known so far, summed over the party's handles.
+    /// Longest waiting time that the party has shown so far, summed over the party's handles.
     waited: Duration,
 }
 

@@ -13,7 +13,7 @@ pub struct Look {
     pub time: Timestamp,
     /// Number of the look, from 1.
     pub number: u64,
-    /// The view, or why the segment cannot be read.
+    /// The view, or the reason why the segment cannot be read.
     pub result: Result<View, String>,
 }
 

@@ -90,9 +90,9 @@ impl Assignment {
         self.threads.iter().find(|known| known.name == thread).map(|known| known.cpu)
     }
 
-    /// Returns the number of the memory node that has the most threads; among nodes with equally
-    /// many threads, the producer's node counts. A ring's memory lies there if a thread on that
-    /// node writes it first.
+    /// Returns the number of the memory node that has the most threads. If several nodes have
+    /// equally many, the producer's node comes first. A ring's memory lies on that node if a thread
+    /// on the node is the first to write to it.
     ///
     /// ```
     /// use slipring_machine::{Machine, Placement};

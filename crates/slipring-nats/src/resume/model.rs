@@ -116,7 +116,7 @@ struct Explored {
     held_stored: usize,
     /// Number of steps in which a sink finds its begin message stored after a lost reply.
     recognized: usize,
-    /// Number of steps in which a sink asks because of a refusal.
+    /// Number of steps in which a sink asks the leader because a message was refused.
     refusals: usize,
     /// Number of steps in which a sink that has begun begins anew.
     begun_anew: usize,

@@ -63,7 +63,7 @@ impl Upcoming {
 /// - If the runs are short, the function first gathers `least` events, or all that are available. A
 ///   short run often lies in a cache line that the producer is still writing. A consumer that
 ///   loaded stamps and events from this line in turn would wait for the line at each event.
-/// - With `least` 0, the handler goes from run to run in any case; see [`Pace::is_sparse`].
+/// - If `least` is 0, the handler goes from run to run in any case; see [`Pace::is_sparse`].
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,

@@ -114,7 +114,7 @@ impl Layout for Strided {
     const CURSOR: bool = false;
 }
 
-/// A copyable view of storage, which its owner frees.
+/// A copyable view of storage. It frees nothing: the storage's owner does that.
 ///
 /// # Safety
 /// An implementation keeps I1 and I2 of this module. The positions `seq` and `seq + capacity` share

@@ -318,7 +318,7 @@ fn a_budget_is_kept_at_every_rate_of_events() {
     }
 }
 
-/// An overdrawn budget delays events for a bounded time.
+/// An overdrawn budget delays events, but only for a bounded time.
 #[test]
 fn an_overdrawn_budget_recovers() {
     let mut machine = Machine::new(Some(1));

@@ -106,7 +106,7 @@ impl From<WaitError> for Unmet {
 /// `None` if the loop need not ask again.
 pub(crate) type KeepWaiting = ControlFlow<Unmet, Option<Duration>>;
 
-/// The condition that a waiter waits for, and what the loop asks about it.
+/// The condition that a waiter waits for, and the questions that the wait loop asks about it.
 pub(crate) trait Condition {
     /// Polls. The call may run under a wait queue's lock, so an implementation runs no user code.
     fn is_ready(&mut self) -> bool;

@@ -27,8 +27,8 @@ impl Start for Contiguous {
 }
 
 thread_local! {
-    /// Number of threads that this test's chains share. With `None`, each stage has a thread of its
-    /// own.
+    /// Number of threads that this test's chains share. If it is `None`, each stage has a thread of
+    /// its own.
     static THREADS: Cell<Option<Threads>> = const { Cell::new(None) };
 }
 

@@ -94,8 +94,8 @@ fn pipeline(size: Size, stages: usize, nanos: u32) -> Figure {
     add(Wait::YIELDING, One);
     add(Wait::YIELDING, Shared);
     contenders.extend(disruptors(size, move |strategy, events| {
-        // With one stage each thread has a core, so even spinning is fast and the run gets all
-        // events.
+        // If there is one stage, each thread has a core, so even spinning is fast and the run gets
+        // all events.
         let (events, steps) = (if stages == 1 { many } else { events }, steps_for(nanos));
         match strategy {
             Strategy::Yielding => {
