@@ -200,7 +200,7 @@ mod linux {
         Ok(())
     }
 
-    /// Says what to do about a run that has ended.
+    /// Fails with an error that says how to continue after a run that has ended.
     fn explain(args: &Args) -> Result<()> {
         let segment = Segment::<Block>::open(&args.name)?;
         // SAFETY: only this pair of programs writes to the segment.

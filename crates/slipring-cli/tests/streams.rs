@@ -28,7 +28,7 @@ fn slipring() -> Command {
     command
 }
 
-/// Returns the command of the shortest measurement with more arguments.
+/// Returns the command for the shortest measurement, with the arguments `more` at its end.
 fn short_run<A: AsRef<OsStr>>(more: &[A]) -> Command {
     let mut command = slipring();
     command.args(SHORT).args(more);

@@ -103,9 +103,9 @@ use slipring::Waitable;
 ///
 /// # Cost
 ///
-/// A signal is a `write`, a system call on the thread that makes the progress: the publishing
-/// thread or, for a producer that waits for room, the releasing thread. That thread pays it at most
-/// once for each `arm`, and never while the loop finds events without sleeping. `arm` takes a lock
+/// A signal is one system call (`write`). The thread that makes the progress pays for it: the
+/// publishing thread or, if a producer waits for room, the releasing thread. There is at most one
+/// signal for each `arm`, and none while the loop finds events without sleeping. `arm` takes a lock
 /// of the ring for a moment, so poll first, and arm only when no event is available.
 ///
 /// For a ring between processes (`slipring-shm`), a thread of this process sleeps on behalf of the

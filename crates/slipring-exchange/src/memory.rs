@@ -2,8 +2,8 @@
 //! process maps, too.
 //!
 //! Invariants
-//! - I1: the address is valid for a page and the block while the value lives. The block begins at
-//!   the second page.
+//! - I1: while the value lives, the address is valid for one page and the block behind it. The
+//!   block begins at the second page.
 
 use std::fs::File;
 use std::io;

@@ -68,8 +68,8 @@ fn check(expected: &Expected) {
         assert_eq!(below, machine, "{name}");
         read
     });
-    // A file in the text that is never read has no effect, so an error in it would stay unnoticed.
-    // Of the CPUs of a core, only one is read.
+    // If a file in the text were never read, an error in it would stay unnoticed. So each kind of
+    // file must be read. Not each file is: of a core's CPUs, only one is read.
     let kinds_of_files = |snapshot: &Snapshot| -> BTreeSet<String> {
         let lines = snapshot.to_string();
         let path = |line: &str| line.split(": ").next().unwrap_or_default().to_owned();

@@ -167,7 +167,8 @@ fn next(shared: &SharedState, id: u64, index: usize) -> Next {
     }
 }
 
-/// Returns how many of `length` bytes may pass, and whether all connections are cut after these.
+/// Returns how many of `length` bytes may pass, and whether all connections are cut after these
+/// bytes have passed.
 fn passing(faults: &mut DirectionState, length: usize) -> (usize, bool) {
     let Some(left) = faults.cut_after else { return (length, false) };
     let passing = usize::try_from(left).unwrap_or(usize::MAX).min(length);

@@ -22,8 +22,8 @@ pub const MAGIC: [u8; 8] = *b"SLIPFRAM";
 pub const VERSION: u16 = 1;
 /// Length of a frame's header, in bytes.
 pub const HEADER: usize = size_of::<Layout>();
-/// Greatest length of a frame with its header, in bytes. A sink makes no longer frames, even if the
-/// server accepts them.
+/// Greatest length of a frame with its header, in bytes. A sink never makes a longer frame, even if
+/// the server would accept it.
 pub const MAX_FRAME: usize = 512 * 1024;
 /// Default greatest length of a frame, in bytes. A message is longer than its frame, because it
 /// also has its subjects. With this length, two messages still fit into the read buffer of a

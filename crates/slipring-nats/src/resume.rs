@@ -52,8 +52,9 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Records that an answer of the server has led to `error`. Returns whether the caller should
-    /// ask again: if the error reports a loss, the server may only not have the whole stream yet.
+    /// Records that the server's last answer caused `error`. Returns whether the caller should ask
+    /// again: an error that reports a loss may be wrong, because the server may not have the whole
+    /// stream yet.
     pub fn excuse(&mut self, error: &Error, in_cluster: bool) -> bool {
         let tells_loss = match error {
             Error::LostAcknowledged { .. } | Error::Emptied { .. } | Error::NoStream { .. } => true,

@@ -1,6 +1,6 @@
-//! Tests of the check that a segment is of this boot, when a boot is unknown: because a process has
-//! no descriptor left to read its own boot, because it has no `/proc`, or because the segment's
-//! maker had no `/proc`.
+//! Opening a segment checks that the segment is of this boot. These tests check cases in which one
+//! of the two boots is unknown: the process has no descriptor left to read its own boot, it has no
+//! `/proc`, or the segment's maker had no `/proc`.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;

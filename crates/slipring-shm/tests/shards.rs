@@ -34,7 +34,8 @@ fn plays_a_role() {
     ]);
 }
 
-/// A ring with two shards, whose key is the last value of an event, and a stage behind them.
+/// A ring with a stage of two shards, and a stage behind them. The last value of an event is its
+/// key.
 struct World {
     segment: Test,
     me: Attached<Block>,

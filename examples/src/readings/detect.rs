@@ -126,7 +126,7 @@ impl Window {
         self.spread = self.spread.join(Spread::of(value));
     }
 
-    /// Makes the newer half the older one. Both keep their memory.
+    /// Moves all values of the newer half into the older half. Both halves keep their memory.
     fn move_newer_to_older(&mut self) {
         let mut spread = Spread::default();
         for (time, value) in self.newer.drain(..).rev() {

@@ -33,7 +33,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Makes a journal in a file, whose old content is replaced, or without a file.
+    /// Makes a journal. If a path is given, the journal replaces the content of that file;
+    /// otherwise the journal has no file.
     pub fn create(path: Option<&Path>) -> Result<Self> {
         let open = |path: &Path| -> Result<_> {
             let file = File::create(path)

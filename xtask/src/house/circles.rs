@@ -77,7 +77,8 @@ pub fn shortest(graph: &Graph, group: &[usize]) -> Vec<usize> {
     group.iter().filter_map(|&start| from(start)).min_by_key(Vec::len).unwrap_or_default()
 }
 
-/// Returns the floor of each node, from 1: one above the highest group that its group points at.
+/// Returns the floor of each node. A group stands one floor above the highest group that it points
+/// at, and on floor 1 if it points at no other group.
 pub fn floors(graph: &Graph) -> Vec<usize> {
     let mut floors = vec![0; graph.len()];
     for group in groups(graph) {

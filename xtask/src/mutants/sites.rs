@@ -23,7 +23,7 @@ use crate::{
     workspace,
 };
 
-/// Each ordering with the weaker ones; each weaker one makes a mutant.
+/// Each ordering, and the weaker orderings that replace it. Each replacement makes a mutant.
 const WEAKER: [(&str, &[&str]); 3] =
     [("Acquire", &["Relaxed"]), ("Release", &["Relaxed"]), ("AcqRel", &["Acquire", "Release"])];
 

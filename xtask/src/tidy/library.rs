@@ -77,7 +77,7 @@ fn is_call(token: &TokenTree) -> bool {
 struct Named(BTreeSet<usize>);
 
 impl Named {
-    /// Adds the paths in `tokens`, those in macros among them.
+    /// Adds the paths in `tokens`, including those in calls of macros.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut start = None;

@@ -519,7 +519,8 @@ mod tests {
         for (line, _) in tables(&page.text).into_iter().flat_map(|table| table.rows) {
             let row = page.text.lines().nth(line - 1).unwrap();
             assert_ne!(errors(line, "| | |"), 0, "line {line} can be left out: {row}");
-            // Changes the last digit of the first cell that has one, which the check must notice.
+            // The check must also notice a change of the last digit in the first cell that has a
+            // digit.
             let cell = row.split('|').find(|cell| cell.contains(digit)).unwrap_or("");
             if let Some(at) = cell.rfind(digit) {
                 let other = if cell[at..].starts_with('7') { "8" } else { "7" };

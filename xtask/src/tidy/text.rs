@@ -113,7 +113,7 @@ impl Strays {
         Self(halves.map(|(front, back, why)| (format!("{front}{back}"), why)).into())
     }
 
-    /// Finds the words in `file`; the lock file may contain any.
+    /// Reports each of the words that `file` contains. The lock file may contain any of them.
     pub fn check(&self, file: &File, found: &mut Findings) {
         let lock = file.path.file_name().is_some_and(|name| name == "Cargo.lock");
         for (number, line) in file.text.lines().enumerate().filter(|_| !lock) {

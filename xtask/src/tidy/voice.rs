@@ -43,7 +43,8 @@ fn comment(line: &str) -> Option<&str> {
     Some(line.trim_start().strip_prefix("//")?.trim_start_matches(['/', '!']).trim())
 }
 
-/// Returns the phrases of the dialect in a line of a comment behind the line `before`.
+/// Returns the phrases of the dialect that `line`, a line of a comment, contains. `before` is the
+/// previous line.
 fn dialect(before: &str, line: &str) -> Vec<&'static str> {
     let text = line.trim_start_matches(['-', '*', '|', ' ']);
     let is_new = before.ends_with(['.', ':', '|']) || text.len() < line.len();

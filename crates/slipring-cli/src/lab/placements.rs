@@ -314,7 +314,8 @@ fn round_trips(size: Size, machine: &Machine, spot: Spot) -> Case {
 /// An event of one cache line, with its stamp.
 type Block = [u64; 7];
 
-/// Touches the memory first on given CPUs, and binds the threads as the placement on one node says.
+/// Binds the threads as the placement on one node says, but binds the thread that first touches the
+/// memory to `cpus`.
 struct MemoryAt {
     cpus: CpuSet,
     threads: slipring_machine::Assignment,

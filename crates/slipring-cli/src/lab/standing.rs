@@ -16,8 +16,8 @@ pub struct Standing {
     pub trails: usize,
     /// Number of points where the difference is within the noise.
     pub level: usize,
-    /// At each of the points counted in `leads`: how many times as good as the best of the others
-    /// the contender is.
+    /// The factor by which the contender is better than its best rival, for each point that is
+    /// counted in `leads`.
     pub factors: Vec<f64>,
 }
 

@@ -176,8 +176,8 @@ fn approximate(ranks: &[usize], taken: usize, distance: usize) -> f64 {
     let mean = ranks.iter().sum::<usize>() as f64 / all;
     let variance = ranks.iter().map(|rank| (*rank as f64 - mean).powi(2)).sum::<f64>() / all;
     let deviation = (taken * (all - taken) / (all - 1.0) * variance).sqrt();
-    // This is twice the tail of the normal distribution, by a logistic curve that is exact to
-    // 0.0003.
+    // This is twice the tail of the normal distribution, approximated by a logistic curve. The
+    // error is at most 0.0003.
     let z = distance as f64 / all / deviation;
     if z.is_nan() { 1.0 } else { 2.0 / (1.0 + (1.5976 * z + 0.070_566 * z.powi(3)).exp()) }
 }

@@ -180,8 +180,8 @@ struct Text {
 }
 
 impl Text {
-    /// Adds words behind a name that is padded to `column` characters, in lines of the width. A
-    /// word that is longer than a line is broken.
+    /// Adds a name, padded to `column` characters, and behind it the words. The words are wrapped
+    /// at the text's width, and a word that is longer than a line is broken.
     fn words(&mut self, name: &str, column: usize, words: &str) {
         let mut line = format!("{name:column$}");
         let mut used = column.max(name.chars().count());

@@ -186,9 +186,10 @@ impl Change<'_> {
         let counted = waited(summary, party);
         let pending = if waits_for.is_empty() { Duration::ZERO } else { unmoved * handles };
         let known = counted.saturating_add(pending);
-        // While a long wait lasts, looks already show it. When it ends, the party has not counted
-        // it yet, so the known time first falls and later rises again. The maximum hides both, so
-        // that no look shows the same time twice.
+        // While a long wait lasts, its time is already shown as pending. When the wait ends, the
+        // pending time drops to zero, and the party counts the wait only later. So the known time
+        // first falls, and then rises again. The maximum hides both changes, so that no time is
+        // shown twice.
         let most = before.map_or(known, |(_, kept)| known.max(kept.waited));
         let share = |time: Duration| {
             let seconds = self.seconds()?;

@@ -30,7 +30,7 @@ fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Returns the series of a record of this experiment alone.
+/// Returns the series of a record that contains only this experiment.
 fn series(record: &Value) -> &Vec<Value> {
     let [experiment] = record["experiments"].as_array().unwrap().as_slice() else {
         panic!("not one experiment: {record}")

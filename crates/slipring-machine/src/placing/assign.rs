@@ -194,9 +194,10 @@ fn siblings(sites: &[Site], count: usize) -> Result<Vec<usize>, String> {
     })
 }
 
-/// Finds a group of cores that suffices, and a CPU of it for each thread. `group_of` returns the
-/// rank and number of a core's group; among the groups that suffice, those of the lowest rank are
-/// considered. The error is the number of CPUs of the largest group.
+/// Finds a group of cores that has room for all threads, and a CPU of that group for each thread.
+/// `group_of` returns the rank and number of a core's group. Among the groups with enough room,
+/// only those of the lowest rank are considered. If no group has enough room, the error is the
+/// number of CPUs of the largest group.
 fn within_group(
     sites: &[Site],
     count: usize,

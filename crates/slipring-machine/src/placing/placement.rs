@@ -58,7 +58,7 @@ pub enum Placement {
     /// packages in turn, in each package the nodes in turn, and in each node the shared caches in
     /// turn.
     Spread,
-    /// Each thread on the CPU that is asked for.
+    /// Each thread on the CPU that the user names for it.
     Explicit(Explicit),
 }
 

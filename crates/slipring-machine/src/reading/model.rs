@@ -7,7 +7,8 @@ const PATH: &str = "proc/cpuinfo";
 /// Key of the line that lists the processor's flags, among them `hypervisor` on a virtual machine.
 const FLAGS: &str = "flags";
 
-/// Returns the part of a line of the processor's description that matters here, if any.
+/// Returns what this module needs of `line`, a line of the processor's description. Returns `None`
+/// if it needs nothing of it.
 fn pick(line: &str) -> Option<String> {
     const KEYS: [&str; 6] =
         ["model name", "Model Name", "cpu model", "cpu", "CPU implementer", "CPU part"];
@@ -84,7 +85,7 @@ fn part(implementer: &str, part: &str) -> String {
     name.to_owned()
 }
 
-/// Returns the hypervisor's name, or `unknown` where there is one without a name.
+/// Returns the hypervisor's name, or `unknown` if there is a hypervisor whose name cannot be found.
 pub fn hypervisor(files: &Files<'_>) -> Result<Option<String>, MachineError> {
     const VENDORS: [(&str, &str); 8] = [
         ("QEMU", "QEMU"),

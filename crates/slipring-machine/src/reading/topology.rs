@@ -139,7 +139,7 @@ pub fn cores(
         let cpus = siblings(files, first)?.intersection(online).difference(&seen);
         seen.extend(&cpus);
         let path = format!("{CPUS}/cpu{first}/topology/physical_package_id");
-        // Some systems say -1 where they do not know the package.
+        // Some systems report -1 if they do not know the package.
         let package = files.number::<i64>(&path)?.and_then(|id| usize::try_from(id).ok());
         if let Some(package) = package {
             packages.entry(package).or_default().extend(&cpus);

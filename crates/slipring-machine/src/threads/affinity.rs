@@ -76,8 +76,8 @@ pub fn bind_thread(cpus: &CpuSet) -> Result<BoundThread, BindError> {
 #[must_use = "the drop undoes the binding"]
 pub struct BoundThread {
     /// Mask before the binding. `None` if the thread already had the requested mask. In that case
-    /// the system is not asked to set it, because a mask that a program has set also limits the
-    /// thread to these CPUs when its control group is granted more.
+    /// the library does not set the mask: once a program has set a thread's mask, the thread stays
+    /// limited to these CPUs even when its control group is granted more.
     old: Option<system::Mask>,
     /// A mask belongs to the thread that was bound, so the drop must run there.
     of_one_thread: PhantomData<*const ()>,

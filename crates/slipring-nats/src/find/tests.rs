@@ -47,7 +47,8 @@ fn a_search_finds_what_a_walk_finds() {
             position = header.end();
             messages.push((sequence, header));
         }
-        // Retention removes from the front; an operator removes the last or empty messages.
+        // Retention removes messages from the front. An operator removes some of the messages that
+        // have no events, and these may be the last ones.
         messages.drain(..rng.usize(..=messages.len().min(5)));
         messages.retain(|(_, header)| header.count > 0 || rng.bool());
         let wanted = rng.u64(..position + 20);

@@ -30,8 +30,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Longest wait for a stream's leader while a sink or source is being opened. The servers elect one
 /// in 4 to 9 s.
 const ELECTION: Duration = Duration::from_secs(15);
-/// Time without success after which a client leaves a server that it is connected to. The server
-/// may be cut off from its cluster, and cannot serve the stream then.
+/// Time without success after which a client leaves a server that it is connected to. Such a server
+/// may be cut off from its cluster, and then it cannot serve the stream.
 const LEAVE: Duration = Duration::from_secs(4);
 
 /// Longest pause between two attempts to reach the engine.
@@ -57,8 +57,8 @@ impl Patience {
         self.until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits a little if a later attempt may succeed after `error`. Returns whether the caller
-    /// should try again.
+    /// If a later attempt may succeed after `error`, waits a little and returns `true`: the caller
+    /// should try again. Otherwise returns `false`.
     pub async fn lasts(&mut self, error: &Error) -> bool {
         let may_pass = match error {
             // A server that is starting, or has just joined its cluster, has no JetStream yet.

@@ -57,7 +57,8 @@ impl StreamSettings {
         self
     }
 
-    /// Sets the number of servers that each have all messages: 1, 3 or 5.
+    /// Sets the number of servers on which the stream is stored: 1, 3 or 5. Each of them has all
+    /// messages.
     ///
     /// Example: [`StreamSettings`].
     pub fn replicas(mut self, replicas: usize) -> StreamSettings {

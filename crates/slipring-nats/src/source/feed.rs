@@ -5,8 +5,8 @@ use slipring::{ClaimError, Layout, Many, Producer, Single};
 /// A producer's handle that a source can own. It belongs to a graph with one or several producers,
 /// or to a segment with one producer (`slipring_shm::Producer`).
 ///
-/// Even if the ring allows several producers, the source must be the only one, because the ring has
-/// the positions of the stream.
+/// Even if the ring allows several producers, the source must be the only one, because each event
+/// must get the same position in the ring as in the stream.
 ///
 /// A segment that allows several producers skips the positions that a killed producer has claimed.
 /// If a source were killed, the next one could not fill these positions. So a program that gives

@@ -1,4 +1,4 @@
-//! Checks of errors' texts, and waits for other threads.
+//! Functions that check the texts of errors, and functions that wait for other threads.
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test file uses a part")]
 
 use std::fmt::Display;

@@ -111,8 +111,8 @@ enum Network {
     Cut,
 }
 
-/// Calls `run` with each step of a sink at which the sink is killed, and with the number that says
-/// at which passage of the step.
+/// Calls `run` for each case in which a sink is killed. The arguments are the step, a number *n*,
+/// and the network: the sink is killed when it comes to the step for the *n*th time.
 fn each_step(mut run: impl FnMut(&str, u32, Network)) {
     use Network::{Cut, Good, Slow};
     for step in ONCE {

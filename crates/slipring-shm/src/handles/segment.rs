@@ -27,7 +27,8 @@ use crate::system::fork::OwnerProcess;
 use crate::system::lock::{self, GUARD};
 use crate::system::machine;
 
-/// How often attaching starts again, at most, because the name refers to a new file.
+/// Largest number of times that attaching starts again because the name has come to refer to a new
+/// file.
 const FOLLOWS: u32 = 64;
 
 /// The shared memory of one ring, which is made or opened but not mapped yet.

@@ -1,4 +1,5 @@
-//! The fork guard, descriptors that no forked child keeps, and the process that owns a value.
+//! Protection against the effects of `fork`: a guard that keeps other threads from forking,
+//! descriptors that no forked child keeps, and values that know which process owns them.
 //!
 //! Invariants
 //! - I1: while a thread holds a [`ForkGuard`], no other thread of the process calls `fork`. So a

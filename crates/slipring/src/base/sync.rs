@@ -4,8 +4,8 @@
 //! Outside of tests, no other file imports `std::sync::atomic`, because the models do not cover
 //! accesses through it.
 
-/// An atomic counter that the models do not cover. No thread orders other accesses by such a
-/// counter, except by the count of owners (`ring/owner_count.rs`).
+/// An atomic counter that the models do not cover. Apart from the count of owners
+/// (`ring/owner_count.rs`), no such counter orders other accesses.
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;

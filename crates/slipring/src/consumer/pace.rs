@@ -81,10 +81,10 @@ pub(crate) struct Pace {
     strides: u64,
     /// Number of strides and of events since the clock's last reading.
     since_reading: (u64, u64),
-    /// Two readings of the clock. The first is the last reading. The second is the one from which
-    /// the time since the last release is measured: the last reading before that release, or the
-    /// first reading after a wait, whichever is later. `None` if the clock was not read since the
-    /// loop last handled all available events.
+    /// The latest reading of the clock, and the reading from which the time since the last release
+    /// is measured. The second one is the last reading before that release, or the first reading
+    /// after a wait, whichever is later. `None` if the clock was not read since the loop last
+    /// handled all available events.
     readings: Option<(Instant, Instant)>,
     /// Target of the longest time between two releases.
     release_after: Duration,

@@ -138,8 +138,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     /// During the wait's first polls, spins until the handle should poll. Returns whether it
     /// should.
     ///
-    /// The function does nothing else, because whatever a wait does after its last poll delays the
-    /// event.
+    /// The function does nothing else, because everything that a wait does between two polls may
+    /// delay an event.
     #[inline]
     fn wait_shortly(&mut self) -> bool {
         for poll in 0..self.state().first_polls() {

@@ -42,7 +42,7 @@ fn loom_a_mark_brings_what_its_thread_has_seen() {
         let wanting = thread::spawn(move || {
             // Nothing but the mark orders this access before the other thread's.
             other.1.with_mut(|seen| {
-                // SAFETY: loom tracks the access, and fails the model at a race.
+                // SAFETY: loom tracks the access, and fails the model if there is a race.
                 unsafe { *seen = 7 };
             });
             other.0.take().is_none()

@@ -204,8 +204,8 @@ impl Words {
         } else if ahead(mark, holds) < 0 {
             return SlotRead::NotYet;
         }
-        // `Overwritten` carries the larger of two counts of finished puts, times two: `completed`,
-        // or the slot's mark without its lowest bit.
+        // Two words tell how many puts are finished, times two: `completed`, and the slot's mark
+        // without its lowest bit. `Overwritten` carries the larger one.
         let (completed, marked) = (self.completed(), mark & !WRITING);
         SlotRead::Overwritten(if ahead(completed, marked) > 0 { completed } else { marked })
     }

@@ -198,7 +198,8 @@ impl Seat {
         edge::intended::intend(&self.lo, self.hi.load(Relaxed));
     }
 
-    /// Stores that the rest of the claim begins at `seq`, once the claim's front is published.
+    /// Called once the front of a claim is published. Stores `seq`, the position at which the rest
+    /// of the claim begins.
     pub(crate) fn split(&self, seq: u64) {
         may_die!();
         self.mid.store(seq, Relaxed);

@@ -60,7 +60,7 @@ pub(crate) mod sealed {
             len
         }
 
-        /// Makes later claims stop at the ring's end, where the kind of producer needs this.
+        /// Makes later claims stop at the ring's end, if this kind of producer needs that.
         #[doc(hidden)]
         fn stop_at_end(&mut self) {}
 

@@ -36,8 +36,9 @@ impl<'a, T> Sleep<'a, T> {
         self.half.settlement().is_some() || self.asked.is_some_and(Asked::is_over)
     }
 
-    /// Parks the thread, unless `ready` returns `true`. The thread is registered, so the promise's
-    /// half wakes it.
+    /// Parks the thread. The thread is already registered at the promise, so settling the promise
+    /// wakes it. If there is a request, also registers the thread with the askers of its ring, and
+    /// parks only if `ready` then returns `false`.
     fn park(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
         let Some(asked) = self.asked else { return park_for(limit) };
         let waker = self.waker.get_or_init(Sleeper::waker_of_this_thread);

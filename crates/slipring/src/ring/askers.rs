@@ -2,8 +2,8 @@
 //!
 //! An asker's wait must end when the graph ends, and the asker must not keep the graph alive. So
 //! the ring and its askers share a separate allocation, the [`Askers`]. It holds a wait queue, and
-//! a pointer to the ring's control that is valid while the ring has an owner. If no request was
-//! ever asked in a ring, its askers cost the ring one load at its end.
+//! a pointer to the ring's control that is valid while the ring has an owner. If no request is ever
+//! made in a ring, the askers cost only one load, when the ring ends.
 //!
 //! Invariants
 //! - I1: while [`Link::ring`] is set, the control that it points to is valid. The last owner of the

@@ -81,9 +81,9 @@ pub(crate) struct CounterWords {
 }
 
 impl CounterWords {
-    /// Returns how many lines the counters of `parties` parties need. The first number is that of
-    /// the lines with the parties' counts, one line for each party. The second is that of the lines
-    /// with the times that the parties waited.
+    /// Returns how many lines the counters of `parties` parties need. The first number counts the
+    /// lines that hold the parties' counts, one line for each party. The second number counts the
+    /// lines that hold the times for which the parties waited.
     pub(crate) fn lines(parties: usize) -> Option<(usize, usize)> {
         Some((parties, parties.checked_mul(lines_per_party(parties))?))
     }

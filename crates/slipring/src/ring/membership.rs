@@ -81,7 +81,8 @@ pub(crate) struct Membership {
     alive: Box<[AtomicUsize]>,
     /// The seats of all parties.
     pub(crate) seats: MaybeMapped<[Line<Seat>]>,
-    /// The cells of each stage, one per slot: empty, unless the stage is a pool of a segment.
+    /// The cells of each stage, indexed by stage. A pool of a segment has a cell for each slot;
+    /// other stages have no cells.
     pub(crate) cells: Box<[MaybeMapped<[AtomicU64]>]>,
     /// The number that marks a seat as owned by a handle of this process.
     pub(crate) participant: u32,

@@ -1,9 +1,10 @@
 //! Owning references to a ring. Observing references are plain `Arc`s of the core and own no event.
 //!
 //! Handles, chains and pipelines own their ring: each holds an [`Owner`]. Monitors, taps, pool
-//! handles, leave handles and keys observe their ring: each holds a `Weak`, and an `Arc` for the
-//! length of one call. Owners are counted apart from the `Arc`'s references, so an observer's
-//! reference does not delay the end of a ring, and its drop never drops events.
+//! handles, leave handles and keys observe their ring: each holds a `Weak`, and upgrades it to an
+//! `Arc` only while one of its calls runs. Owners are counted separately from the `Arc`'s
+//! references. So an observer's reference does not delay the end of a ring, and dropping that
+//! reference never drops events.
 //!
 //! Invariants
 //! - I1: `Core::owners` is the number of [`Owner`]s. All owners together hold a single strong

@@ -163,7 +163,7 @@ pub(crate) struct ShardIds<E> {
 impl<E> ShardIds<E> {
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU32>();
 
-    /// Makes the shard ids of a stage. Returns `None` if there is no memory for so many ids.
+    /// Makes the shard ids of a stage. Returns `None` if there is not enough memory for the ids.
     pub(crate) fn new(
         partitioner: Contained<Partitioner<E>>,
         capacity: usize,

@@ -152,7 +152,7 @@ pub(crate) struct Plan {
     pub(crate) cores: usize,
     /// Whether several producers may claim and publish at the same time.
     pub(crate) many_producers: bool,
-    /// Whether the claim word is a [`SeatedClaim`](crate::ring::words::SeatedClaim), as it is if
+    /// Whether the claim word is a [`SeatedClaim`](crate::ring::words::SeatedClaim), which is so if
     /// several processes produce.
     pub(crate) seated_claims: bool,
     /// Whether publications are stamped. Without stamps the cursor publishes events, and the first

@@ -44,9 +44,9 @@ thread_local! {
     static INSIDE: Nesting = const {
         Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] }
     };
-    /// The entries beyond the first [`DEPTH`] have a variable of their own. This list needs a drop
-    /// at the thread's end, and the bookkeeping for that would slow down each access to the first
-    /// entries.
+    /// The entries beyond the first [`DEPTH`]. This list must be dropped when the thread ends. If
+    /// it were a part of `INSIDE`, the bookkeeping for that drop would slow down each access to the
+    /// first entries.
     static DEEPER: RefCell<Vec<Cell<Entry>>> = const { RefCell::new(Vec::new()) };
 }
 

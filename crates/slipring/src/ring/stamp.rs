@@ -73,8 +73,8 @@ pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
     live(seq, shift, len) | TOMBSTONE
 }
 
-/// Returns the word that marks `seq` as the head of a claim, which the owner of the producers' seat
-/// number `seat` makes.
+/// Returns the word that marks `seq` as the head of a claim. `seat` is the number of the claiming
+/// producer's seat.
 #[inline(always)]
 pub(crate) fn claimed(seq: u64, shift: u32, seat: u64) -> u64 {
     debug_assert!(seat <= SEAT);

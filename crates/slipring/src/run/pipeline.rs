@@ -67,8 +67,8 @@ trait AnyRing: Send + Sync {
     /// Ends the observers' access to the ring, if the graph has ended. The caller has seen every
     /// stage end. A graph without stages has not ended as long as producers may still publish.
     fn end_run(&self);
-    /// Drops the events, if no other handle owns the ring. Returns the panic's message if a drop
-    /// panics.
+    /// If no other handle owns the ring, drops the events. Returns the panic's message if such a
+    /// drop panics.
     fn take_apart(self: Box<Self>) -> Option<String>;
 }
 

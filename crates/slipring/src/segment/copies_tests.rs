@@ -392,8 +392,8 @@ impl Scribbler<'_> {
             }
             _ => random.u64(..) >> random.u32(..64),
         };
-        // Stores to the status now and then, because a graph that has failed once would refuse all
-        // later calls.
+        // Stores to the status only now and then: once the graph has failed, it refuses all later
+        // calls.
         if random.u8(..32) == 0 {
             at = areas.status.cast();
         }

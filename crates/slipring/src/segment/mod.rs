@@ -12,7 +12,7 @@
 //! - I1: all processes of a segment make their rings from equal declarations, so that lines, queues
 //!   and seats mean the same to all of them.
 //! - I2: a process makes the handle of a stage or producer only while it owns that party's seat.
-//! - I3: every area stays mapped, where it is, while its
+//! - I3: every area stays mapped at the same address while its
 //!   [`Mapping`](crate::base::maybe_mapped::Mapping) lives. Each ring and each handle keeps the
 //!   mapping.
 

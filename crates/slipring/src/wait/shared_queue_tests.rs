@@ -295,8 +295,8 @@ mod processes {
             "answers" => answers(&mapped),
             "sleeps" => sleep_until(&words.there, &words.ping, 1),
             "dies-waking" => {
-                // The wake-up must come after the sleeper's barrier. An earlier one would leave the
-                // queue unfenced.
+                // The wake-up must come after the sleeper's barrier. If it came earlier, the queue
+                // would stay unfenced.
                 let is_fenced = |word: u32| word >= SLEEPER && word & FENCED != 0;
                 wait_for("the sleeper", || is_fenced(words.there.load()).then_some(()));
                 words.ping.store(1, Release);

@@ -533,7 +533,8 @@ fn check_error(scenario: &Scenario, outcome: Result<(), Error>) {
         (_, HandlerDrop | WorkerDrop) => assert_eq!(message(failure), "dropped on purpose"),
         (FaultKind::Error, Hook | Fill | Items) => unreachable!("these return nothing"),
         (FaultKind::Error, _) => assert_eq!(error.downcast_ref::<Oops>(), Some(&Oops(7))),
-        // A producer that was moved away unwinds on a thread that the library does not run.
+        // Here the producer was moved to the user's own thread. The library sees only that this
+        // thread unwinds, and not the message of its panic.
         _ if front.spawns() && stage == PRODUCER => {
             assert!(message(failure).contains("panicked"), "{error}")
         }

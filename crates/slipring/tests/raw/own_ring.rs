@@ -63,7 +63,8 @@ fn a_handler_that_publishes_into_its_own_full_ring_gets_an_error() {
             assert!(matches!(error.kind(), ErrorKind::Failed(_)), "{error}");
         }
     }
-    // The same error comes in a handle's `for_each`, and only until that call returns.
+    // A closure that is passed to a handle's `for_each` gets the same error. After that call has
+    // returned, the thread no longer gets it.
     let (tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
     let mut tx = tx;
     tx.publish(|_| ()).unwrap();

@@ -64,7 +64,7 @@ impl Built {
         Command::new(&self.program)
     }
 
-    /// Makes a stand-in for the built contenders that runs another program.
+    /// Makes a stand-in for the built contenders: it runs `program` instead.
     #[cfg(test)]
     pub fn stand_in(program: &str) -> Self {
         Built { program: program.into(), about: String::new(), missing: Vec::new() }

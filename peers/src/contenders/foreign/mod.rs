@@ -35,7 +35,7 @@ use crate::measure::{Contender, Figure, Foreign, Size, Values};
 
 /// A program in another language.
 struct Program {
-    /// End of its contenders' names, such as `Java 25`.
+    /// Suffix of the names of the program's contenders, such as `Java 25`.
     suffix: String,
     language: Language,
     /// The built program. It is unset before [`Programs::prepare`], and stays unset if the program

@@ -31,7 +31,8 @@ use crate::contenders::foreign::{self, Programs};
 use crate::measure::{Contender, ContenderKind, Figure, Size, Values};
 use crate::work::{amount, baseline, steps_for};
 
-/// Plays a role, if the measuring process has started this process for one. Returns its exit code.
+/// If the measuring process has started this process to play a role, plays the role and returns the
+/// exit code.
 pub fn play_role() -> Option<ExitCode> {
     let task = own_task()?;
     match task.and_then(|task| play(&task)) {

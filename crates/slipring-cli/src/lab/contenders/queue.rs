@@ -51,7 +51,7 @@ impl Queue for Blocking {
     }
 }
 
-/// The sending half of a [`BlockingQueue`]. The drop of the last clone closes the queue.
+/// The sending half of a [`BlockingQueue`]. Dropping the last clone closes the queue.
 #[derive(Debug)]
 pub struct BlockingSender<T> {
     queue: Arc<BlockingQueue<T>>,
@@ -142,7 +142,7 @@ mod tests {
         let (tx, rx) = Q::bounded(1);
         assert_eq!(tx.send(1), Ok(()));
         thread::scope(|scope| {
-            // Waits for a place until the receiver is dropped; the send then fails.
+            // The queue is full, so the send waits until the receiver is dropped, and then fails.
             let sending = scope.spawn(move || tx.send(2));
             drop(rx);
             assert_eq!(sending.join().unwrap(), Err(Disconnected));

@@ -218,7 +218,8 @@ impl Experiment for Cores {
     }
 }
 
-/// Returns how many CPUs are measured at most. There is a limit because each pair takes time.
+/// Returns the largest number of CPUs that are measured. There is a limit because each pair takes
+/// time.
 fn most(size: Size) -> usize {
     size.pick(4, 16, 32)
 }

@@ -32,7 +32,7 @@ impl Pair {
     }
 }
 
-/// One thread's ends of the two directions: it sends numbers through one, and receives numbers
+/// The two ends that a thread holds: it sends numbers through one direction, and receives numbers
 /// through the other.
 trait Ends: Send {
     fn send(&mut self, number: u64) -> Result<()>;

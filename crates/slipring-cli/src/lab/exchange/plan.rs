@@ -41,7 +41,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Returns how much to measure in a run of this experiment alone.
+    /// Returns how much to measure in a run that consists of this experiment alone.
     pub fn alone(size: Size) -> Amount {
         let all = [512, 2_048, 8_192, 32_768, 131_072, 524_288, 2_097_152, 8_388_608];
         Amount {

@@ -141,8 +141,8 @@ fn case(setup: Setup, cores: usize) -> Case {
     }
 }
 
-/// Estimates the time of a shot: the work, and hand-overs, which take longer where more threads
-/// share the cores.
+/// Estimates the time of a shot: the time for the work plus the time for the hand-overs. A
+/// hand-over takes longer if more threads share the cores.
 fn expected(setup: &Setup) -> Duration {
     let Setup { shape, contender, workers, job } = *setup;
     let work = job.terms * 3 / 2;

@@ -252,7 +252,8 @@ fn extent_ratio(chart: &Chart) -> f64 {
     if low.is_finite() { high / low } else { 1.0 }
 }
 
-/// Shows the source's values and the lab's in rows by contender.
+/// Makes a table with a row for each contender: the values of the source, and the values that the
+/// lab measured.
 fn table(reference: &Reference, theirs: &Chart, here: Option<(&Ours<'_>, &Chart)>) -> Table {
     let mut header = vec![format!("contender, by {}", reference.x)];
     header.extend(theirs.values.iter().map(Value::to_string));

@@ -301,7 +301,7 @@ fn texts_and_markers_have_contrast_in_all_modes() {
     }
 }
 
-/// Writes a page for a look in a browser: `SLIPRING_PAGE=page.html cargo test -- --ignored
+/// Writes a page that you can open in a browser: `SLIPRING_PAGE=page.html cargo test -- --ignored
 /// writes_a_page`.
 #[test]
 #[ignore = "writes a page for a look at it in a browser"]

@@ -146,7 +146,7 @@ impl World {
             let mut world = self.clone();
             let message = world.held.remove(at);
             let verdict = world.deliver(model, message);
-            // A refusal only takes the message out of the network.
+            // A refused message is only removed from the network.
             if verdict != Verdict::Refused {
                 let step = Step::Delivered { message, held: true, verdict };
                 world.settle(model, step, &mut next);
@@ -418,8 +418,8 @@ impl World {
         }
     }
 
-    /// Lets a sink divide its events into other frames, behind begin messages that it believes to
-    /// be stored.
+    /// Lets a sink divide its events into frames anew. The sink believes that its new begin
+    /// messages are stored.
     fn began_anew(
         mut self,
         model: &Model,

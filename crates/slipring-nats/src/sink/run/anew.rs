@@ -51,7 +51,8 @@ impl<S: Stage> SinkRun<S> {
         Ok(())
     }
 
-    /// Divides all frames, once the sink's begin messages of incarnation `incarnation` are stored.
+    /// Divides the events of all frames anew. Called once the sink's begin messages of this
+    /// incarnation are stored.
     pub(super) fn began_anew(&mut self, incarnation: u64) -> Result<(), Error> {
         step!("sink-begun-again");
         (self.anew, self.begun.incarnation) = (None, incarnation);

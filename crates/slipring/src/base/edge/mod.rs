@@ -513,9 +513,9 @@ pub(crate) mod last_used {
         word.fetch_add(abandoned, order)
     }
 
-    /// Subtracts the number that stands for the sleeper, after the settled promise has taken the
-    /// sleeper out of the allocation. Returns the previous word, which says whether the waiter
-    /// still uses the allocation.
+    /// Subtracts `asleep`, the number that marks a sleeping waiter, after the thread that settles
+    /// the promise has taken the sleeper out of the allocation. Returns the previous word, which
+    /// says whether the waiter still uses the allocation.
     #[inline(always)]
     pub(crate) fn take_sleeper(word: &AtomicU32, asleep: u32) -> u32 {
         let order = twin!("sleeper-taken-unreleased": AcqRel => Acquire);

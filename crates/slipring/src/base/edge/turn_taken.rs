@@ -1,4 +1,5 @@
-//! Threads take turns at a value. All that a thread did in its turn comes before the next turn.
+//! Threads take turns at a value. All that a thread does in its turn happens before the next turn
+//! begins.
 
 use crate::base::sync::{AcqRel, Acquire, AtomicU32, Relaxed, Release, twin};
 

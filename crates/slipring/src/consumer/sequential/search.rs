@@ -119,9 +119,9 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
     }
 
-    /// Moves `live_end` over a part of a run whose first slot is before this handle's start, for a
-    /// position that reads stamps. Each slot of a tombstone has a stamp, so a slot without a stamp
-    /// belongs to a run of events.
+    /// If the position reads stamps, and `live_end` lies in the middle of a run, moves `live_end`
+    /// over the run's next slots. The run's first slot is then before this handle's start. Each
+    /// slot of a tombstone has a stamp, so a slot without a stamp belongs to a run of events.
     #[cold]
     fn extend_midway(&mut self) -> bool {
         if !self.is_midway() {

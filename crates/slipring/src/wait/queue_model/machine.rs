@@ -103,7 +103,7 @@ pub(super) struct Thread {
     pub(super) refused: bool,
     /// Whether a twin has postponed a barrier of the thread's current call.
     pub(super) postponed: bool,
-    /// Number of the thread's sleeps that have ended by their limit while no thread could take a
+    /// Number of the thread's sleeps that ended at their time limit when no thread could take a
     /// step.
     pub(super) overslept: u8,
 }
