@@ -188,7 +188,8 @@ impl CheckRun {
         self.done.iter().filter(fatal).count()
     }
 
-    /// Prints a summary with the time of each step, and a closing line like a test harness.
+    /// Prints a summary with the time of each step, and then a closing line like that of a test
+    /// harness.
     pub fn finish(self) -> ExitCode {
         say!("\n==> summary");
         let width = self.done.iter().map(|done| done.name.len()).max().unwrap_or(0).max(10);

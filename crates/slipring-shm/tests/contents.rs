@@ -157,8 +157,8 @@ fn victim_batches<const STAGE: usize>(world: &World, ledger: &Ledger) {
 /// may also have been made without the publication. Its positions are then skipped.
 const WHOLE: [&[&str]; 2] =
     [&["not published", "published"], &["not published", "published", "skipped"]];
-/// States after a kill in a call that crosses the ring's end. Then even a single producer may have
-/// published only the padding, or only the given-up claim.
+/// States that are possible if the killed call crosses the ring's end. In such a call, even a
+/// single producer may have published only the padding, or only the given-up claim.
 const PADDED: [&[&str]; 2] = [WHOLE[1], WHOLE[1]];
 const FRONTS: [&[&str]; 2] =
     [&["not published", "part", "published"], &["not published", "part", "published", "skipped"]];

@@ -367,7 +367,7 @@ fn a_dead_shard_is_told_by_its_number() {
     assert_eq!(tx.publish(|_| ()).unwrap(), 4);
 }
 
-/// Checks the errors of calls that ask for another kind of stage, and what the builder refuses.
+/// Checks the errors of calls that ask for another kind of stage, and the errors of the builder.
 #[test]
 fn places_of_shards() {
     let _watched = watched();

@@ -50,8 +50,8 @@ static ALLOCATOR: Counting = Counting;
 
 /// Counts allocations while the last stage handles all events but the first and the last few.
 ///
-/// All threads start before the first event. No thread ends before the last stage is within a
-/// ring's length of the last event.
+/// All threads start before the first event. No thread ends while the last stage is more than a
+/// ring's length away from the last event.
 fn window(seq: u64) {
     if seq == CAPACITY {
         COUNTING.store(true, SeqCst);

@@ -51,8 +51,8 @@ impl Splitter {
     pub fn split(&mut self, input: &[u8]) -> Split {
         let (mut read, mut written) = (0, 0);
         self.fields = 0;
-        // Where the input ends without a line end, the reader gets a line end, which ends the
-        // record unless the reader is inside quotes.
+        // If the input does not end with a line end, the reader is given one. It ends the record,
+        // unless the reader is inside quotes.
         let mut extra: &[u8] = b"\n";
         loop {
             let rest = if read < input.len() { &input[read..] } else { extra };

@@ -358,7 +358,7 @@ pub fn send<Q: Queue<u64>>(tx: &mut Q::Tx, number: u64) {
 }
 
 /// Runs a queue on two threads, as [`ours_with_producer`] does: the producer's thread sends until
-/// the queue is full, then does the tasks of an eighth of the queue.
+/// the queue is full, and then does as many of the tasks as fit in an eighth of the queue.
 fn with_producer<Q: Queue<u64, Rx: Clone>>(spec: Spec) -> (f64, Tally) {
     let Spec { ring, task, events, .. } = spec;
     let (mut tx, mut mine) = Q::new(ring);

@@ -85,7 +85,7 @@ struct Point {
     high: f64,
 }
 
-/// Draws the tables that can be drawn, as SVG. `about` is the origin of the values.
+/// Draws the tables that can be drawn, as SVG. `about` says where the values come from.
 pub fn draw(series: &[Series], about: &str) -> Result<String, String> {
     let mut svg = String::new();
     draw_into(&mut svg, &panels(series), about)

@@ -129,7 +129,7 @@ pub fn graph(house: &House, arrows: &Arrows) -> Graph {
     graph
 }
 
-/// Finds arrows upwards, circles of files and of rooms, and files in no room.
+/// Finds arrows that lead upwards, circles of files or of rooms, and files that are in no room.
 pub fn check(krate: &Crate, found: &mut Findings) {
     let Crate { folder, house, arrows } = krate;
     let path = |file: usize| house.files[file].display().to_string();

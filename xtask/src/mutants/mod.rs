@@ -107,7 +107,7 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
     let whole = options.only.is_none();
     let warnings = stale(&allowed, &judged, whole);
     let report = report(&judged, &warnings, judge.tests(), started.elapsed());
-    // The report is printed even where a file cannot be written.
+    // The report is printed even if a file cannot be written.
     let mut unsaved = Vec::new();
     for path in [Some(&step.scratch("mutants").join("report.txt")), options.output.as_ref()]
         .into_iter()

@@ -1,7 +1,7 @@
 //! The tables of rooms in `ARCHITECTURE.md`, compared with the crates.
 //!
-//! A table of rooms stands below a heading with the folder of its crate in backticks, and its rows
-//! go from the ground up: `| room | holds | files |`.
+//! A table of rooms follows a heading that names the folder of its crate in backticks. Its rows are
+//! listed from the ground up: `| room | holds | files |`.
 //!
 //! - A room is a folder of the crate's source, or `.` for the files beside the folders. It may have
 //!   several rows.

@@ -159,7 +159,8 @@ fn chance(one: &[f64], other: &[f64]) -> f64 {
     far.map(|(_, ways)| ways).sum::<f64>() / ways.iter().sum::<f64>()
 }
 
-/// Returns twice the ranks of the values of both series, so that mean ranks are whole.
+/// Returns twice the ranks of the values of both series, so that the mean rank of equal values is a
+/// whole number, too.
 fn doubled_ranks(one: &[f64], other: &[f64]) -> Vec<usize> {
     let all = || one.iter().chain(other);
     let rank = |value: &f64| {

@@ -138,7 +138,7 @@ fn by_value(
     (header, rows.collect())
 }
 
-/// Returns a table with the metrics across, and a row for each series.
+/// Returns a table with a column for each metric, and a row for each series.
 fn by_metrics(panel: &Panel<'_>, metrics: &[&str]) -> (Vec<String>, Vec<Vec<String>>) {
     let mut header = vec!["contender".to_owned()];
     header.extend(metrics.iter().map(|metric| panel.unit(metric)));
@@ -149,7 +149,8 @@ fn by_metrics(panel: &Panel<'_>, metrics: &[&str]) -> (Vec<String>, Vec<Vec<Stri
     (header, rows.collect())
 }
 
-/// Returns a table with one parameter down and one across.
+/// Returns a table whose rows are the values of one parameter, and whose columns are the values of
+/// another.
 fn by_pair(
     panel: &Panel<'_>,
     row: &str,

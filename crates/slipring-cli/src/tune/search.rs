@@ -55,7 +55,7 @@ pub struct Choice {
     pub is_clear: bool,
 }
 
-/// The figure that is compared between candidates that keep the limits.
+/// The figure by which the search compares candidates that keep the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// The least processor time, if the demand limits the latency.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Steps of one calibration.
 const STEPS: u64 = 200_000;
-/// Number of calibrations; the fastest one counts, because a disturbance only makes it slower.
+/// Number of calibrations. The fastest one counts, because a disturbance can only make a
+/// calibration slower.
 const TRIES: usize = 15;
 
 /// An amount of work.

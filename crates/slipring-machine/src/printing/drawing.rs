@@ -123,8 +123,8 @@ impl Machine {
             titles.push(only.title.clone());
             inner = only;
         }
-        // If a line says "not allowed", that holds for all lines below it, which do not repeat the
-        // words.
+        // The words "not allowed" apply to their line and to all lines below it, so these lines do
+        // not repeat the words.
         if !is_forbidden && group.cpus.is_disjoint(self.allowed()) {
             titles.push("not allowed".into());
             is_forbidden = true;

@@ -232,7 +232,7 @@ impl<E> Opened<E> {
     }
 
     /// Checks that the messages in front of the begin messages at `point` are contiguous. The check
-    /// goes as far back as the previous sink may have had messages in flight at once.
+    /// covers as many messages as the previous sink may have had in flight at once.
     async fn check_before(&mut self, point: &Point) -> Result<(), Error> {
         if point.messages <= 1 || self.settings.accept_loss {
             return Ok(());

@@ -213,8 +213,8 @@ struct Unattached {
     /// The descriptor that the caller of [`settle_unattached`] lends. It is not duplicated, because
     /// that would fail in a process that has no descriptor left.
     fd: RawFd,
-    /// For each place, whether it had a participant when the recovery began, and that participant's
-    /// pid.
+    /// For each place: whether it had a participant when the recovery began, and the pid of that
+    /// participant.
     places: Vec<(bool, u32)>,
 }
 

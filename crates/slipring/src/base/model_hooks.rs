@@ -113,7 +113,7 @@ thread_local! {
     static PARTIES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A party's entry in the list of sleepers, which a drop removes.
+/// A party's entry in the list of sleepers. Dropping the value removes the entry.
 pub(crate) struct Asleep(String);
 
 /// Lists `party` (a stage's name, or `producer`) as asleep. Each wait of a party calls this; a

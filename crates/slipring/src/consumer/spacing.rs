@@ -9,8 +9,8 @@ use crate::base::sync::spin_loop;
 /// Least length of a dense pass, in events. If a pass finds 32 events after a pause of one spacing
 /// (about 250 ns), then an event comes about every ten nanoseconds.
 const DENSE: u64 = 32;
-/// Largest value of [`Spacing::density`] of a loop that pauses after short passes. A loop whose
-/// pauses have always gathered events begins to pause when its density has this value.
+/// Upper limit of [`Spacing::density`] while a loop pauses after short passes. If all earlier
+/// pauses have gathered events, the loop begins to pause at this density.
 const DENSEST: u32 = 8;
 /// Density with which a loop begins to pause: so low that the first two pauses show whether pauses
 /// gather events.

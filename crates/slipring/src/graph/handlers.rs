@@ -66,8 +66,8 @@ use crate::run::threads::{Caller, SharedThreads, shared_thread_name};
 /// ```
 #[must_use = "handlers run nothing before `run`, `feed` or `spawn`, and their drop ends the graph"]
 pub struct Handlers<'env, E, L: Layout = Interleaved, S = Single> {
-    // Stands before `ring`, so that the runners are dropped first: the failure then names a stage
-    // that has a handler.
+    // This field stands before `ring`, so that the runners are dropped first. The failure then
+    // names a stage that has a handler.
     groups: Groups<'env>,
     hooks: Hooks<'env>,
     /// The first problem with a handler.

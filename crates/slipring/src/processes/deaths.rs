@@ -167,8 +167,8 @@ const MOST_SKIPPED: u8 = 15;
 /// count, and do not read the clock:
 ///
 /// - If a reading finds the clock at the same tick as the previous reading did, the handle then
-///   skips readings: twice as many as after the previous reading, plus one, but at most
-///   [`MOST_SKIPPED`].
+///   skips some readings. Their number is twice the number that was skipped after the previous
+///   reading, plus one, and at most [`MOST_SKIPPED`].
 /// - After any other reading, the handle skips none. So a call that follows a pause reads the
 ///   clock.
 ///

@@ -99,7 +99,7 @@ impl Seat {
 
 /// The words of a stage's seat, from which a successor begins.
 impl Seat {
-    /// Returns the position before which the stage was lent all events.
+    /// Returns the position up to which the stage was lent events.
     pub fn held(&self) -> u64 {
         self.held.load(Relaxed)
     }

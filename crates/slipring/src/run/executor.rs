@@ -178,8 +178,8 @@ impl<'env> Executor<'env> {
         });
     }
 
-    /// Calls `run`. Whenever the current thread waits during that call for room in the ring or for
-    /// an event, it runs entries.
+    /// Calls `run`. If the current thread must wait during that call, for room in the ring or for
+    /// an event, it runs entries while it waits.
     pub(crate) fn helping<T>(
         &self,
         supervisor: Supervisor<'_, 'env>,

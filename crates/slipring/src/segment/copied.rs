@@ -158,8 +158,8 @@ pub struct Counts {
     pub waited: Vec<Duration>,
 }
 
-/// Returns the counts of the party with the index `party`, from the words of the counters of all
-/// `parties` parties. Missing words count as zero.
+/// Returns the counts of the party with the index `party`. `words` are the counters of all parties,
+/// whose number is `parties`; missing words count as zero.
 pub fn counts(words: &[u64], parties: usize, party: usize) -> Counts {
     let own = CounterWords::party_at(party);
     let word = |at: Option<usize>| at.and_then(|at| words.get(at)).copied().unwrap_or(0);

@@ -197,8 +197,8 @@ fn a_shard_passes_over_its_own_suspects() {
     assert_eq!(segment.reader(9, 2).for_each(|_, _| ()).unwrap(), 6);
 }
 
-/// Only the events that a shard was lent come again to its successor. Events of other shards that
-/// it merely passed over, between or behind its own, do not count as lent.
+/// The successor of a shard is lent again only those events that the shard was lent. Events of
+/// other shards that it merely passed over, between or behind its own, do not count as lent.
 #[test]
 fn a_shard_is_lent_its_own_events_only() {
     let _watched = crate::watchdog::watched();

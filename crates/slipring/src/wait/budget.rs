@@ -109,8 +109,8 @@ impl CpuBudget {
         (missing > 0.0).then(|| duration(missing / self.share))
     }
 
-    /// Subtracts the average cost of a sleep from the balance, before a sleep. Every sixteenth
-    /// sleep is also measured ([`CpuBudget::MEASURED`]).
+    /// Called before a sleep. Subtracts the average cost of a sleep from the balance. Every
+    /// sixteenth sleep is also measured ([`CpuBudget::MEASURED`]).
     pub(super) fn charge_sleep(&mut self) {
         self.balance -= self.sleep_cost.mean;
         self.sleeps = self.sleeps.wrapping_add(1);

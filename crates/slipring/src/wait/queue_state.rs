@@ -38,8 +38,8 @@ pub(super) const BARRIER_PAUSE: Duration = Duration::from_millis(1);
 /// can have stored.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Returns the time from which a queue may become quiet again after a barrier from `began` to
-/// `ended`, in nanoseconds.
+/// Returns the time from which a queue may become quiet again, if its barrier lasted from `began`
+/// to `ended`. All three are in nanoseconds.
 pub(super) fn quiet_after(began: u64, ended: u64) -> u64 {
     let pause = ended.saturating_sub(began).saturating_mul(2 * BARRIER_SHARE);
     ended.saturating_add(pause.max(BARRIER_PAUSE.as_nanos() as u64))

@@ -55,8 +55,8 @@ fn the_bottleneck_is_the_slowest_stage() {
         let report = ends(&format!("bottleneck {slow}"), move || {
             let work = move |name| {
                 if name == slow {
-                    // The sleep is far longer than a busy machine, or Miri, delays the other
-                    // stages.
+                    // The sleep is far longer than any delay that the other stages have on a busy
+                    // machine or under Miri.
                     thread::sleep(Duration::from_millis(if cfg!(miri) { 1_000 } else { 20 }));
                 }
             };

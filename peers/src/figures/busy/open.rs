@@ -100,7 +100,7 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
         let full = 20_000_000 / gap as usize;
         let events = size.pick(500, full / 4, full);
         let (due, steps) = (schedule(gap, events), steps_for(nanos));
-        // All streams share these variables, because no two streams run at once.
+        // All streams can share these variables, because no two streams run at once.
         static BEGIN: AtomicU64 = AtomicU64::new(0);
         static RUNNING: AtomicBool = AtomicBool::new(false);
         let mut contenders =

@@ -25,8 +25,8 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_micros(100);
 /// Shortest time for which the writer's call waits before the reader is killed.
 const WAITING: Duration = Duration::from_millis(5);
-/// Range of the time that is added to [`WAITING`], so that a kill comes anywhere between two checks
-/// for deaths.
+/// Range of the time that is added to [`WAITING`], so that the kills are spread over the whole time
+/// between two checks for deaths.
 const PHASES: Duration = Duration::from_millis(20);
 
 /// Runs the roles, kills the reader, and returns the time until the writer's call returned.

@@ -53,7 +53,7 @@ ask  ───── word or ring: n ───────> answer
             title: "One way between two cores, compare-and-swap",
             x: "cores",
             unit: "ns",
-            // The publication measures one way, but this lab measures there and back.
+            // The publication gives the time for one direction, but this lab measures round trips.
             metric: None,
             at: &[],
             lines: &[

@@ -21,7 +21,7 @@ pub fn sort(event: u64, sorts: u32) -> u64 {
     })
 }
 
-/// Returns the smallest integer of an array, at most 2^31.
+/// Returns the smallest integer of the array number `which` of an event. It is less than 2^31.
 fn first(event: u64, which: u32) -> u32 {
     (event.wrapping_mul(INTEGERS.into()).wrapping_add(which.into()) as u32) >> 1
 }

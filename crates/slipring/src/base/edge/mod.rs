@@ -301,7 +301,8 @@ pub(crate) mod left {
         members.fetch_and(!bit, twin!("left-unreleased": Release => Relaxed));
     }
 
-    /// Like [`clear`], but for a tap whose word counts the members. A call must not be repeated.
+    /// Like [`clear`], but for a tap whose word counts the members. Each member may be counted out
+    /// only once.
     #[inline(always)]
     pub(crate) fn count_out(members: &AtomicU64) {
         may_die!();

@@ -11,7 +11,8 @@ use crate::resume::{Party, Point};
 pub(in super::super) struct Message {
     /// Sequence that the message's condition names.
     pub(super) expected: u8,
-    /// Number of messages that this becomes in the stream: [`Point::messages`] for a begin message.
+    /// Number of messages that this message stands for in the stream: [`Point::messages`] for a
+    /// begin message.
     pub(super) messages: u8,
     pub(super) ring: u8,
     pub(super) epoch: u8,
