@@ -1,7 +1,7 @@
 //! Artificial work of producers and consumers, and the events that they hand over.
 //!
 //! Invariants
-//! - I1: [`Words`] is an array of its words, by its representation.
+//! - I1: the representation of [`Words`] is an array of its words.
 
 use std::hint::{black_box, spin_loop};
 use std::mem::MaybeUninit;

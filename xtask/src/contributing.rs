@@ -1,4 +1,4 @@
-//! The first change of `CONTRIBUTING.md`, made as the page says.
+//! Makes the first change that `CONTRIBUTING.md` describes, exactly as the page says.
 //!
 //! The blocks of the page are applied to a copy of the project in the page's order, with a check
 //! after each of three blocks:

@@ -75,7 +75,8 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// Returns the number of this process's threads that sleep for tasks, which it finds by their name.
+/// Returns how many of this process's threads sleep for tasks. These threads are found by their
+/// name.
 fn named_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names =

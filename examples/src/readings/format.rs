@@ -102,8 +102,8 @@ mod tests {
         let mut n = 1e-12_f64;
         while n < 1e22 {
             for n in [n, -n, n.floor(), n * 10.357019999999999, n / 3.0] {
-                // Where two texts are equally long and equally far from the number, the two
-                // formatters may choose different ones.
+                // If two texts are equally long and equally far from the number, the two formatters
+                // may choose different ones.
                 let (text, display) = (number(n), n.to_string());
                 assert!(
                     text == display || text.len() == display.len() && text.parse() == Ok(n),

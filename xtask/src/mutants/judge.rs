@@ -364,7 +364,7 @@ impl Judge {
         if programs.is_empty() { Err(said) } else { Ok(programs) }
     }
 
-    /// Runs one test until it ends, has reached its limit, or `stop` is set.
+    /// Runs one test until it ends, reaches its time limit, or `stop` is set.
     fn ask(
         &self,
         asked: Asked,

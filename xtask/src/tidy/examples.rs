@@ -220,7 +220,8 @@ fn is_hidden(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Returns the documentation in `attributes` of an item of the module `at`.
+/// Returns the documentation of an item, as the item's `attributes` contain it. `at` is the item's
+/// module.
 fn text(house: &House, at: usize, attributes: &[Attribute]) -> String {
     let mut text = String::new();
     for attribute in attributes {

@@ -264,7 +264,8 @@ impl Connection {
         })
     }
 
-    /// Returns the error for a fault of a request about the stream `name`.
+    /// Returns the error for a request that failed with `fault`. The request was about the stream
+    /// `name`.
     pub fn failed(&self, name: &str, fault: Fault) -> Error {
         match fault {
             Fault::Refused { code: NO_STREAM, .. } => Error::NoStream { stream: name.into() },

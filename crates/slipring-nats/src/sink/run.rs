@@ -498,7 +498,7 @@ enum EncodeError {
     Subject(String),
 }
 
-/// Encodes events of varying size, and events with a message of their own.
+/// Encodes events of varying size, and events that each get their own message.
 struct Encoder<'a, E> {
     encoding: &'a mut Encoding<E>,
     filling: &'a mut Filling,

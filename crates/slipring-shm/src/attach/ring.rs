@@ -164,8 +164,8 @@ pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
     waits: RingWaits,
 ) -> Result<SegmentRing<E, L>, Problem> {
     let (words, party) = parts(participation, made, waits)?;
-    // SAFETY: the checked areas have the sizes that the declaration needs, as `stages::declaration`
-    // compared; the creator has stored their first words; the rest is the caller's promise.
+    // SAFETY: `stages::declaration` has checked that the areas have the sizes that the declaration
+    // needs. The creator has stored their first words. The caller promises the rest.
     unsafe { SegmentRing::over(&made.declaration, &words, &party) }.map_err(Problem::Graph)
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn create_named(path: &Path, new: &NewFile<'_>) -> Result<File, Probl
     let length = new.head.header().length;
     check_limit(length)?;
     // If the name is taken, the link at the end fails anyway. This early check only avoids
-    // allocating the file in vain.
+    // allocating a file that would not be used.
     if fs::symlink_metadata(path).is_ok() {
         return Err(Problem::Exists);
     }

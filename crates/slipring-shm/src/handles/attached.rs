@@ -30,7 +30,8 @@ impl<C: Contents> Attached<C> {
     /// # Safety
     /// As [`Segment::attach`](crate::Segment::attach).
     pub(crate) unsafe fn new(inner: Arc<Participation>) -> Result<Attached<C>, Problem> {
-        // SAFETY: the caller's promise. The segment was checked to hold `C` (contents::I1).
+        // SAFETY: the caller keeps the contract of `attach`. The segment was checked to hold `C`
+        // (contents::I1).
         let places = unsafe { RingPlaces::new::<C>(inner, ring::over::<C::Slot, C::Layout>)? };
         Ok(Attached { places })
     }

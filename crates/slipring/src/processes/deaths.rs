@@ -243,8 +243,8 @@ impl Processes {
         };
         let is_dead = self.proof.is_dead(owner);
         let pid = self.proof.pid(owner);
-        // If the seat has another owner by now, that owner has taken the dead process's place, so
-        // the death holds up no party.
+        // If the seat now has another owner, that owner has taken the dead process's place, and the
+        // death holds up no party.
         let still = twin!("owner-unchecked": seat.owner() == Some(owner) => true);
         (is_dead && still).then_some(Death { is_unsettled: true, pid })
     }

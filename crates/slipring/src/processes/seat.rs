@@ -97,7 +97,7 @@ impl Seat {
     }
 }
 
-/// The words of a stage's seat, from which a successor begins.
+/// The words of a stage's seat that tell a successor where to begin.
 impl Seat {
     /// Returns the position up to which the stage was lent events.
     pub fn held(&self) -> u64 {

@@ -99,8 +99,8 @@ pub(super) fn halves<T>() -> (PromiseHalf<T>, WaiterHalf<T>) {
     (PromiseHalf(at), WaiterHalf(at))
 }
 
-/// Frees the allocation without dropping the value. The sleeper's place is empty, or its sleeper
-/// was taken out.
+/// Frees the allocation without dropping the value. No sleeper is left in it: none was stored, or
+/// it was taken out.
 ///
 /// # Safety
 /// The caller is the last user of the allocation (I4).

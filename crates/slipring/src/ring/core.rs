@@ -140,8 +140,8 @@ impl<E, L: Layout> Core<E, L> {
         if self.filled.swap(0, Relaxed) == 0 {
             return None;
         }
-        // SAFETY: `filled` was 1, so the events exist. The caller promises that no reference is
-        // left.
+        // SAFETY: `filled` was 1, so the events exist. The caller promises that no reference to
+        // them is left.
         unsafe { self.slots.drop_events(self.slots.mask() + 1) }
     }
 

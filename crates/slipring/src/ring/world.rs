@@ -64,8 +64,8 @@ pub trait World: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Called when the current call cannot return `error`. Makes the handle's next call that finds
-    /// no event or no room return it.
+    /// Called when the current call cannot return `error`. The handle's next call that finds no
+    /// event or no room then returns the error.
     fn tell_later(&self, _task: &TaskNumber, _error: WaitError) {}
 
     /// Registers a task for the next notification, unless `ready` returns `true`. Returns `true` if

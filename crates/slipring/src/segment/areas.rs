@@ -136,8 +136,8 @@ impl Areas {
                 return None;
             };
             arrays += 1;
-            // SAFETY: the caller promises that each sharded stage has an id per slot, and that
-            // these ids lie behind the ids of the earlier sharded stages.
+            // SAFETY: the caller promises that each sharded stage has an id per slot, and these ids
+            // lie behind the ids of the earlier sharded stages.
             let ids = unsafe {
                 let first = self.shard_ids.cast::<AtomicU32>().add((arrays - 1) * capacity);
                 MaybeMapped::mapped_slice(first.cast(), capacity, &self.mapping)
@@ -169,8 +169,8 @@ impl Areas {
                 return MaybeMapped::from(Box::default());
             }
             pools += 1;
-            // SAFETY: the caller's promise: each pool has `plan.capacity` cells, which lie behind
-            // the cells of the earlier pools.
+            // SAFETY: the caller promises that each pool has `plan.capacity` cells, which lie
+            // behind the cells of the earlier pools.
             unsafe {
                 let first = self.cells.cast::<AtomicU64>().add((pools - 1) * plan.capacity);
                 MaybeMapped::mapped_slice(first.cast(), plan.capacity, mapping)
@@ -219,8 +219,8 @@ pub unsafe fn begin(declaration: &Declaration, areas: &Areas) -> Result<(), Buil
     }
     for number in 0..plan.queues {
         // The rest of the line stays as it is, because writing a whole `Line` would make its
-        // padding uninitialised. SAFETY: the caller's promise: there are `plan.queues` states, and
-        // no other process uses them yet. A line begins with its state.
+        // padding uninitialised. SAFETY: the caller promises that there are `plan.queues` states,
+        // and that no other process uses them yet. A line begins with its state.
         unsafe { queues.add(number).cast::<QueueState>().write(QueueState::new()) };
     }
     seats.iter().for_each(|seat| seat.begin(declaration.start));

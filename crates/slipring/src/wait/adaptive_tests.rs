@@ -409,8 +409,8 @@ fn a_producer_does_not_nap_behind_a_ring_that_is_soon_empty() {
     }
 }
 
-/// If a handler becomes faster than a nap expects, it runs out of events once, for a millisecond at
-/// most.
+/// If a handler becomes faster while the producer naps, the nap ends too late: the handler runs out
+/// of events. That happens only once, and lasts at most a millisecond.
 #[test]
 fn a_nap_that_was_too_long_is_the_last() {
     let mut filling = Filling::new(1024);

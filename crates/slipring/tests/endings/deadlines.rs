@@ -91,7 +91,7 @@ fn a_graphs_deadline_fails_the_waiting_stage() {
                     .read("r", |_, _| ());
                 graph.feed(0..9, |slot, i| *slot = i).unwrap();
             }
-            // Then it sets a deadline that has passed before the graph starts.
+            // The deadline of the second chain has already passed when the chain starts.
             let late = slipring::ring(4, || 0u64)
                 .wait(wait)
                 .deadline(Duration::ZERO)

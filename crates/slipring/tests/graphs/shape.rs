@@ -114,7 +114,7 @@ impl fmt::Debug for Shape {
 pub struct Defects {
     /// Stages that come after themselves.
     pub circular: Vec<usize>,
-    /// Pairs of a writer and a stage side by side with it.
+    /// Pairs of a writer and another stage that runs side by side with it.
     pub beside: Vec<(usize, usize)>,
 }
 

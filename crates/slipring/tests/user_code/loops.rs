@@ -1,4 +1,4 @@
-//! Stages with a loop of their own (`read_by`, `write_by`) that move their reader away.
+//! Stages whose loop is user code (`read_by`, `write_by`), and moves the stage's reader away.
 
 use std::mem::{replace, swap};
 use std::sync::{Mutex, mpsc};

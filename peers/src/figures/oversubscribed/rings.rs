@@ -9,7 +9,7 @@ use disruptor::{Producer, Sequence, build_multi_producer, build_single_producer}
 
 use super::timing::{RING, Stage, Timing, TwoCores};
 
-/// A strategy that yields the core; the crate has none.
+/// A strategy that yields the core. The crate itself has no such strategy.
 #[derive(Clone, Copy)]
 pub struct Yielding;
 
