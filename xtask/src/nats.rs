@@ -6,7 +6,7 @@ use slipring_nats_server::{Cluster, Options, Server, binary};
 
 use crate::{cli::Nats, say::say};
 
-/// Prints which server program there is, or runs servers until standard input ends.
+/// Prints which server program was found, or runs servers until standard input ends.
 pub fn run(command: Option<&Nats>) -> io::Result<()> {
     match command {
         None => {

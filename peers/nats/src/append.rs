@@ -99,8 +99,9 @@ pub fn ready_frames(bench: &mut Bench) -> BenchResult<Vec<Bytes>> {
     })
 }
 
-/// Measures a loop that sends frames made in advance, and reads each acknowledgement. The loop has
-/// the sink's window, and its messages have the sink's conditions. Returns the events per second.
+/// Measures a loop that sends frames made in advance, and reads each acknowledgement. The loop uses
+/// the same window as the sink, and sends its messages with the same conditions. Returns the events
+/// per second.
 pub fn ready(bench: &mut Bench, frames: &[Bytes]) -> BenchResult<f64> {
     let (name, events) = (bench.name(), bench.amounts.framed);
     runtime()?.block_on(async {

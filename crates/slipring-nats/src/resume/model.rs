@@ -1,5 +1,5 @@
 //! A model of the resume rule. A search visits every state that two sinks, their network and a
-//! server can reach, message by message. The sinks decide by the real functions
+//! server can reach, message by message. The sinks make their decisions with the real functions
 //! [`begin`](super::begin), [`resume`](super::resume) and [`has_begun`](super::has_begun).
 //!
 //! # Why there are as many begin messages as frames in flight

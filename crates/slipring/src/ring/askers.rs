@@ -173,7 +173,7 @@ enum Over<'a> {
 
 /// The askers of one ring. The ring and each asker hold a reference.
 pub(crate) struct Askers {
-    /// 1 as soon as a first request was made. Before that, the ring does not notify askers.
+    /// 1 once the first request has been made. Until then, the ring does not notify askers.
     asked: AtomicU32,
     /// 1 once askers have something to check: the ring, which may have ended
     /// ([`AskedRing::has_stirred`]), or the link, which has recorded a skip or the ring's end.

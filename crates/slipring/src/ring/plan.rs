@@ -85,9 +85,9 @@ impl Stage {
     }
 }
 
-/// A party's line for announced positions, and the taps that the party passes. The party first
-/// stores on `line` the position up to which it will go, and then loads the bounds of the taps'
-/// members. See PROTOCOL.md ("Joining").
+/// The cache line on which a party announces its positions, and the taps that it passes. The party
+/// first stores on `line` the position up to which it will go, and then loads the bounds of the
+/// taps' members. See PROTOCOL.md ("Joining").
 pub(crate) struct Guard {
     pub(crate) line: usize,
     pub(crate) taps: Vec<usize>,

@@ -159,7 +159,7 @@ impl Areas {
         let queue = |number: usize| {
             // SAFETY: the caller's promise: there are `plan.queues` states.
             let state = unsafe { self.queues.cast::<Line<QueueState>>().add(number) };
-            // SAFETY: the caller's promise: the states lie in the mapping.
+            // SAFETY: the caller promises that the states lie in the mapping.
             WaitQueue::between_processes(unsafe { MaybeMapped::mapped(state, mapping.clone()) })
         };
         let proof = Arc::clone(&participant.proof);

@@ -1,5 +1,5 @@
-//! Graphs as plain data, with a check that is independent of the library, and the event, whose
-//! trail shows its writers.
+//! Describes graphs as plain data, and checks them independently of the library. Also defines the
+//! event, whose trail shows which stages wrote to it.
 
 use std::fmt;
 

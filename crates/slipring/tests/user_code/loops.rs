@@ -96,8 +96,8 @@ fn a_reader_of_a_larger_graph_in_a_loop_fails_both_graphs() {
     }
 }
 
-/// A loop's reader is replaced by one whose stage number belongs to a stage that skips failures.
-/// The loop's failure does not follow that stage's policy.
+/// A loop's reader is exchanged for the reader of a stage that skips failures. If the loop fails,
+/// its own stage's policy still applies.
 #[test]
 fn a_failure_in_a_loop_follows_the_policy_of_the_loops_own_stage() {
     let _watched = crate::common::watched();

@@ -79,7 +79,7 @@ pub fn play(task: &Task) -> RoleResult<Values> {
     Ok(Values::new())
 }
 
-/// Returns the number of roles that open their ends.
+/// Returns how many roles of the run open an end of the ring.
 fn parties(successor: bool) -> u64 {
     if successor { 3 } else { 2 }
 }

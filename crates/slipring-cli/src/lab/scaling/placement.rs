@@ -55,8 +55,8 @@ impl<'a> Places<'a> {
 
     /// Binds the calling thread, the producer.
     ///
-    /// The call comes after the ring is built: the library counts the cores that the building
-    /// thread may use, and a bound thread may use only one.
+    /// The library calls this after it has built the ring. Earlier would be wrong: the build counts
+    /// the cores that its thread may use, and a bound thread may use only one.
     pub fn bind_producer(&self) {
         self.bind(0);
     }

@@ -32,7 +32,7 @@ pub enum Twin {
     NoTakeover,
     /// A sink sends one begin message, however large the window of the previous sink is.
     OneBegin,
-    /// After a doubt, a sink divides its events into other frames.
+    /// After a doubt, a sink divides its events into frames differently than before.
     Reframed,
     /// Sink A starts over without checking whether its place in the ring is taken.
     HandleUnchecked,

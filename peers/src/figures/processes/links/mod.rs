@@ -1,4 +1,4 @@
-//! The links, which are the ways from one process to another.
+//! The links: how events get from one process to another.
 
 pub mod iceoryx;
 pub mod kernel;
