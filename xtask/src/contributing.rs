@@ -3,9 +3,9 @@
 //! The blocks of the page are applied to a copy of the project in the page's order, with a check
 //! after each of three blocks:
 //!
-//! - After the test, the copy must not compile.
-//! - After the function, the rules of the project must hold and the test must pass.
-//! - After the broken line, the test must fail.
+//! - Once the test is added, the copy must not compile.
+//! - Once the function is added, the rules of the project must hold and the test must pass.
+//! - Once the line is broken, the test must fail.
 //!
 //! A block is a `diff` whose first line names the file. `@@ at the end` or `@@ before LINE` says
 //! where its lines are added; a block without a place replaces a line.

@@ -156,8 +156,9 @@ pub(crate) struct RingWaits {
 /// Makes the ring of an attached process, whose handles lend events.
 ///
 /// # Safety
-/// The caller makes the promise of `Segment::attach`. Also, `made` was read from the head of the
-/// participation's segment, whose slots hold events of type `E` in the layout `L`.
+/// The caller keeps the contract of `Segment::attach`. Also, `made` was read from the head of the
+/// segment of `participation`, and the slots of this segment hold events of type `E` in the layout
+/// `L`.
 pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
     participation: &Arc<Participation>,
     made: &DeclaredRing,

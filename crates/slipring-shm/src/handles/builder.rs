@@ -305,8 +305,8 @@ impl<C: Contents> Builder<C> {
     /// Sets how waiting stages react when the producer's process dies. By default, they wait for
     /// the next producer.
     ///
-    /// If there are several producers, only the death of the last living one counts: while another
-    /// producer lives, the stream continues behind the claims of the dead one.
+    /// If there are several producers, only the death of the last living one counts. Until then,
+    /// the other producers publish on, after the claims of the dead one.
     ///
     /// With [`OnDeath::Close`], the death of the last producer ends the stream as if that producer
     /// had left. A waiting stage finds the death within one notice interval, and closes the ring.

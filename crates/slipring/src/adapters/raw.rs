@@ -208,9 +208,9 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// [`NotHeld`] if `seq` is outside the open claim. A failed call publishes nothing.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
         let (done, rest) = self.open.split_after(seq)?;
-        // The drop of the handle gives up the slots that `hold` has recorded last. `commit` may
-        // panic after the publication, so `hold(rest)` comes first: then a drop gives up only the
-        // slots of `rest`, and no published slot.
+        // Dropping the handle gives up the slots that `hold` has recorded last. `commit` may panic
+        // after it has published, so `hold(rest)` comes first: a drop then gives up only `rest`,
+        // and never a published slot.
         self.hold(rest);
         self.producer.commit(done.first_seq(), done.len() as u64);
         Ok(())
@@ -398,9 +398,9 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
 }
 
 impl<E, A: lease::Access, C: Succeeds, L: Layout> RawConsumer<E, A, C, L> {
-    /// Returns the positions of events that were lent before and come again, as
-    /// [`Consumer::redelivered`] does. For a pool's worker, returns only the positions in the chunk
-    /// in which [`RawConsumer::available`] found events last.
+    /// Returns the positions of redelivered events, like [`Consumer::redelivered`]. For a worker of
+    /// a pool, covers only the chunk in which [`RawConsumer::available`] has found events most
+    /// recently.
     ///
     /// Example: [`Consumer::redelivered`].
     pub fn redelivered(&self) -> SeqRange {

@@ -132,8 +132,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// be cloned.
     ///
     /// In a shared graph, a claim takes a compare-and-swap while several handles may claim. Once
-    /// the [`Ring`] and all other producer handles are dropped, the remaining handle claims without
-    /// one.
+    /// the [`Ring`] and all other producer handles are dropped, the remaining handle no longer
+    /// needs it.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0).shared();

@@ -46,7 +46,7 @@ pub struct Ring<E, L: Layout = Interleaved, S = Single> {
 
 /// The threads that will run the ring's stages.
 pub(super) struct RingThreads {
-    /// The shared threads, if the stages that have handlers share threads.
+    /// The threads that the stages with handlers share, if they share any.
     pub(super) shared: SharedThreads,
     /// Where the threads run, if the graph has a placement.
     pub(super) places: Option<Assigned>,

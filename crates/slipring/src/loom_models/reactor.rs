@@ -1,5 +1,5 @@
-//! Models of tasks that wait in a queue that processes share, and of the thread that sleeps for
-//! them. The model's futex sleeps without a time limit, so a lost wake-up causes a deadlock.
+//! Models of tasks that wait in a queue between processes, and of the thread that sleeps on their
+//! behalf. The model's futex sleeps without a time limit, so a lost wake-up causes a deadlock.
 //!
 //! Each model ends with the end of the ring, which stops the thread. In a model, the thread keeps
 //! sleeping in the queue while no task is armed.

@@ -16,8 +16,8 @@ use crate::shape::{Dice, Ev, Shape, after_write, mix};
 struct Sum {
     events: u64,
     ids: u64,
-    /// Sum of one hash per event, over its identity and position. Producers cannot always compute
-    /// it, because they do not always know the position.
+    /// Sum of a hash of each event, which covers the event's identity and position. A producer that
+    /// does not know the position cannot compute this sum.
     places: u64,
 }
 
