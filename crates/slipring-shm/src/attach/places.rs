@@ -15,7 +15,7 @@ use slipring::segment::{
 use slipring::{PRODUCER, Report, SubscribeError, Wait};
 
 use crate::attach::participant::{Liveness, Participation};
-use crate::attach::ring::{self, DeclaredRing, RingWaits};
+use crate::attach::ring::{self, DeclaredRing};
 use crate::contents::{Contents, stages};
 use crate::errors::{Problem, SegmentError};
 
@@ -29,7 +29,7 @@ const SHARDS: StageDelivery = StageDelivery::Shards { shards: 0, key_offset: 0, 
 /// Makes a process's ring from the declaration in the head, with one wait strategy for the stages
 /// and one for the producers.
 type Over<T, L> =
-    unsafe fn(&Arc<Participation>, &DeclaredRing, RingWaits) -> Result<SegmentRing<T, L>, Problem>;
+    unsafe fn(&Arc<Participation>, &DeclaredRing, Wait) -> Result<SegmentRing<T, L>, Problem>;
 
 /// The places of an attached process's ring, whose events are of type `T`.
 pub(crate) struct RingPlaces<T, L: SegmentLayout = Interleaved> {
@@ -64,9 +64,7 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
     pub(crate) fn wait(&mut self, wait: Wait) -> Result<(), SegmentError> {
         if let Some((ring, made)) = &mut self.ring {
             // SAFETY: I2.
-            let over = unsafe {
-                (self.over)(&self.inner, made, RingWaits { readers: wait.clone(), producers: wait })
-            };
+            let over = unsafe { (self.over)(&self.inner, made, wait) };
             *ring = over.map_err(|problem| SegmentError::new("(attached)", problem))?;
         }
         Ok(())

@@ -144,15 +144,6 @@ pub(crate) fn initial(
     Ok(Initial { at: HEAD, bytes })
 }
 
-/// The wait strategies of the handles of an attached process's ring.
-#[derive(Default)]
-pub(crate) struct RingWaits {
-    /// Strategy of consumers.
-    pub(crate) readers: Wait,
-    /// Strategy of producers at a full ring.
-    pub(crate) producers: Wait,
-}
-
 /// Makes the ring of an attached process, whose handles lend events.
 ///
 /// # Safety
@@ -162,9 +153,9 @@ pub(crate) struct RingWaits {
 pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
     participation: &Arc<Participation>,
     made: &DeclaredRing,
-    waits: RingWaits,
+    wait: Wait,
 ) -> Result<SegmentRing<E, L>, Problem> {
-    let (words, party) = parts(participation, made, waits)?;
+    let (words, party) = parts(participation, made, wait)?;
     // SAFETY: `stages::declaration` has checked that the areas have the sizes that the declaration
     // needs. The creator has stored their first words. The caller promises the rest.
     unsafe { SegmentRing::over(&made.declaration, &words, &party) }.map_err(Problem::Graph)
@@ -175,9 +166,9 @@ pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
 pub(crate) fn over_copies<E: Event>(
     participation: &Arc<Participation>,
     made: &DeclaredRing,
-    waits: RingWaits,
+    wait: Wait,
 ) -> Result<SegmentRing<AtomicBytes<E>>, Problem> {
-    let (words, party) = parts(participation, made, waits)?;
+    let (words, party) = parts(participation, made, wait)?;
     // SAFETY: the checked areas lie in the mapping, are aligned, and have the sizes that the
     // declaration needs, as `stages::declaration` compared. `Participation` keeps them mapped. This
     // process accesses them by atomic words only (I1 of `records`, I2 of `slipring`'s `shared`), or
@@ -190,7 +181,7 @@ pub(crate) fn over_copies<E: Event>(
 fn parts(
     participation: &Arc<Participation>,
     DeclaredRing { needs, .. }: &DeclaredRing,
-    waits: RingWaits,
+    wait: Wait,
 ) -> Result<(Words, Party), Problem> {
     let checked = participation.checked();
     let mapping = participation.mapping();
@@ -203,8 +194,8 @@ fn parts(
         proof: participation.clone(),
         notice: Duration::from_millis(checked.header.notice_ms.into()),
         always_fences: !participation.has_membarrier(),
-        wait: waits.readers,
-        producer_wait: waits.producers,
+        wait: wait.clone(),
+        producer_wait: wait,
     };
     Ok((words, party))
 }
