@@ -26,8 +26,8 @@ pub(crate) const POOL: StageDelivery = StageDelivery::Pool(0);
 const TAP: StageDelivery = StageDelivery::Tap(0);
 const SHARDS: StageDelivery = StageDelivery::Shards { shards: 0, key_offset: 0, key_length: 0 };
 
-/// Makes a process's ring from the declaration in the head, with one wait strategy for the stages
-/// and one for the producers.
+/// Makes a process's ring from the declaration in the head, and from the wait strategy of its
+/// handles.
 type Over<T, L> =
     unsafe fn(&Arc<Participation>, &DeclaredRing, Wait) -> Result<SegmentRing<T, L>, Problem>;
 
