@@ -1,0 +1,190 @@
+//! A deterministic simulator of cache coherence.
+//!
+//! A program imports its atomics, locks and threads from [`sync`]. A [`Simulation`] then runs its
+//! threads as coroutines on one system thread, each on a virtual core of a [`Machine`]. The core
+//! whose virtual clock is least makes the next access. Each access costs what the state of its
+//! cache line makes it cost, and the [`Report`] says how often lines moved between cores, and how
+//! many read-modify-writes, fences, sleeps and so on each thread made. The counts are the same in
+//! every run, on every machine, in debug and release builds; virtual durations are plausible and no
+//! more.
+//!
+//! ```
+//! use slipring_coherence::{Lines, Machine, Simulation, sync};
+//! use slipring_coherence::sync::Ordering::{Acquire, Release};
+//!
+//! #[global_allocator]
+//! static LINES: Lines = Lines;
+//!
+//! let machine = Machine::server("2x6".parse()?);
+//! let words = slipring_coherence::own_lines(|| [(); 2].map(|()| Box::new(sync::AtomicU64::new(0))));
+//! let [ping, pong] = &words;
+//! let report = Simulation::new(&machine)
+//!     .thread("ping", || {
+//!         for turn in 1..=100 {
+//!             ping.store(turn, Release);
+//!             while pong.load(Acquire) < turn {
+//!                 sync::spin_loop();
+//!             }
+//!         }
+//!     })
+//!     .thread("pong", || {
+//!         for turn in 1..=100 {
+//!             while ping.load(Acquire) < turn {
+//!                 sync::spin_loop();
+//!             }
+//!             pong.store(turn, Release);
+//!         }
+//!     })
+//!     .run()?;
+//! // Each word goes to its writer and back to its reader.
+//! assert!(report.counts().per_event(100).transfers < 4.1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The model
+//!
+//! - A line of 64 bytes has an owner or sharers. A transfer keeps the line busy for its latency.
+//! - A store waits in the core's store buffer until its line has arrived, and the other cores see
+//!   its value then (total store order, as on x86). The core's own loads see it at once.
+//!   Read-modify-writes, sequentially consistent stores and such fences wait for the buffer.
+//! - A core runs ahead of loads that wait for lines, within a window. It sees the value of a load
+//!   when it issues it.
+//! - A sleep, a wake-up, a spin hint and a reading of the clock take virtual time.
+//!
+//! Not modelled: the capacity of caches, prefetching by hardware, bandwidth, preemption, more
+//! threads than cores, loads that are reordered, plain memory that is not reported by [`read`] and
+//! [`write`], and counts within [`Arc`](std::sync::Arc).
+//!
+//! # What repeatable counts need
+//!
+//! - [`Lines`] as the global allocator, so that no two allocations share a line and no address is
+//!   used twice in a run. A structure that is built before the run is built within [`own_lines`].
+//! - Shared atomics on the heap: their place on a stack depends on the compiler. For the same
+//!   reason, a store to an atomic on a virtual thread's stack is seen at once.
+//! - A program that takes no other input: no real clock, no random state, no system threads.
+//!
+//! # Leaks
+//!
+//! A run that fails leaves its threads where they are: their stacks and all that they own are
+//! leaked, and no destructor runs. The same holds for spawned threads that still run when the last
+//! of the simulation's own threads ends, as in a process that returns from `main`.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod access;
+mod allocator;
+mod costs;
+mod counts;
+mod error;
+mod lines;
+mod machine;
+mod memory;
+mod report;
+mod running;
+mod simulation;
+pub mod sync;
+mod waiting;
+
+use std::panic::Location;
+use std::time::Duration;
+
+pub use allocator::{Lines, own_lines};
+pub use costs::{Costs, CostsError};
+pub use counts::{Counts, PerEvent, Waited};
+pub use error::{Cause, Deadlock, LimitReached, Position, SimulationError, Wait, Word};
+pub use machine::{MOST_CORES, Machine, Placement, Topology, TopologyError};
+pub use report::{HotLine, Report};
+pub use simulation::{Limit, Simulation};
+
+/// Returns whether a simulation runs on the calling system thread.
+///
+/// ```
+/// assert!(!slipring_coherence::is_simulating());
+/// ```
+pub fn is_simulating() -> bool {
+    waiting::cores().is_some()
+}
+
+/// Forgets what all cores have counted, and begins the measured time. Outside of a simulation,
+/// nothing happens.
+///
+/// ```
+/// slipring_coherence::begin_measuring();
+/// ```
+pub fn begin_measuring() {
+    access::begin_measuring();
+}
+
+/// Lets private work of the calling core take so much virtual time. Outside of a simulation, it
+/// takes none.
+///
+/// ```
+/// slipring_coherence::work(std::time::Duration::from_nanos(100));
+/// ```
+pub fn work(time: Duration) {
+    access::work(running::picos(time));
+}
+
+/// Reports that the core reads `len` bytes of plain memory, such as an event.
+///
+/// ```
+/// let event = [0u8; 100];
+/// slipring_coherence::read(event.as_ptr(), event.len());
+/// ```
+#[inline]
+#[track_caller]
+pub fn read(at: *const u8, len: usize) {
+    access::read(at.addr(), len, Location::caller());
+}
+
+/// Reports that the core writes `len` bytes of plain memory, such as an event.
+///
+/// ```
+/// let mut event = [0u8; 100];
+/// slipring_coherence::write(event.as_mut_ptr(), event.len());
+/// ```
+#[inline]
+#[track_caller]
+pub fn write(at: *const u8, len: usize) {
+    access::write(at.addr(), len, Location::caller());
+}
+
+/// Asks for the right to change the line of `at`, without waiting for it.
+///
+/// ```
+/// slipring_coherence::prefetch_for_store(std::ptr::from_ref(&1u64).cast());
+/// ```
+#[inline]
+#[track_caller]
+pub fn prefetch_for_store(at: *const u8) {
+    access::prefetch_for_store(at.addr(), Location::caller());
+}
+
+/// Issues a fence on all cores: each makes its stores visible before the call returns.
+///
+/// ```
+/// slipring_coherence::membarrier();
+/// ```
+#[track_caller]
+pub fn membarrier() {
+    access::membarrier(Location::caller());
+}
+
+/// Returns the number of spin hints that take `time`, at least 1. Outside of a simulation, it is 1.
+///
+/// ```
+/// assert_eq!(slipring_coherence::hints_in(std::time::Duration::from_micros(1)), 1);
+/// ```
+pub fn hints_in(time: Duration) -> u32 {
+    let hints = access::pause_cost().map_or(1, |cost| running::picos(time).div_ceil(cost));
+    u32::try_from(hints).unwrap_or(u32::MAX).max(1)
+}
+
+/// Gives the lines of `value` a name, for hot lines in the report and for the text of a deadlock.
+/// Outside of a simulation, nothing happens.
+///
+/// ```
+/// slipring_coherence::label(&1u64, "cursor");
+/// ```
+pub fn label<T: ?Sized>(value: &T, name: &str) {
+    access::label(std::ptr::from_ref(value).cast::<u8>().addr(), size_of_val(value), name);
+}

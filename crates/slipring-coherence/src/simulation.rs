@@ -1,0 +1,235 @@
+//! Building and running a simulation.
+//!
+//! - B1: The bodies' borrows last for `'a`. `run` returns when each coroutine has ended, or will
+//!   never be resumed: then it is leaked, so nothing uses the borrows after `run`.
+
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use corosensei::CoroutineResult;
+
+use crate::allocator;
+use crate::counts::Counts;
+use crate::error::SimulationError;
+use crate::lines::ByAddress;
+use crate::machine::{Machine, Placement};
+use crate::memory::Memory;
+use crate::report::{HotLine, Report};
+use crate::running::{Handle, Place, Running, State, duration, picos};
+use crate::waiting::add_thread;
+
+/// How long a run may take before it is given up as a livelock.
+///
+/// ```
+/// use slipring_coherence::Limit;
+/// use std::time::Duration;
+///
+/// let limit = Limit { time: Duration::from_millis(1), ..Limit::default() };
+/// assert!(limit.accesses > 1_000_000);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Virtual time.
+    pub time: Duration,
+    /// Loads, stores and read-modify-writes of all cores.
+    pub accesses: u64,
+}
+
+impl Default for Limit {
+    /// Returns a limit of a virtual second and of 500 million accesses.
+    fn default() -> Limit {
+        Limit { time: Duration::from_secs(1), accesses: 500_000_000 }
+    }
+}
+
+/// Threads to run on a virtual machine.
+///
+/// ```
+/// use slipring_coherence::{Lines, Machine, Simulation, sync};
+///
+/// #[global_allocator]
+/// static LINES: Lines = Lines;
+///
+/// let machine = Machine::server("1x2".parse()?);
+/// let count = sync::AtomicU64::new(0);
+/// let add = || {
+///     for _ in 0..10 {
+///         count.fetch_add(1, sync::Ordering::Relaxed);
+///     }
+/// };
+/// let report = Simulation::new(&machine).thread("first", add).thread("second", add).run()?;
+/// assert_eq!(report.counts().rmws, 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a simulation does nothing until `run`"]
+pub struct Simulation<'a> {
+    machine: Machine,
+    placement: Placement,
+    trace: bool,
+    limit: Limit,
+    threads: Vec<(String, Box<dyn FnOnce() + 'a>)>,
+}
+
+impl<'a> Simulation<'a> {
+    /// Returns a simulation without threads.
+    pub fn new(machine: &Machine) -> Simulation<'a> {
+        Simulation {
+            machine: machine.clone(),
+            placement: Placement::default(),
+            trace: false,
+            limit: Limit::default(),
+            threads: Vec::new(),
+        }
+    }
+
+    /// Sets the order in which threads get cores.
+    pub fn place(mut self, placement: Placement) -> Simulation<'a> {
+        self.placement = placement;
+        self
+    }
+
+    /// Adds a thread, which runs on the next core from virtual time 0 on. The run ends when all
+    /// threads that were added so have ended.
+    pub fn thread(mut self, name: impl Into<String>, body: impl FnOnce() + 'a) -> Simulation<'a> {
+        self.threads.push((name.into(), Box::new(body)));
+        self
+    }
+
+    /// Sets whether the report lists the lines that moved.
+    pub fn trace_lines(mut self, trace: bool) -> Simulation<'a> {
+        self.trace = trace;
+        self
+    }
+
+    /// Sets how long the run may take.
+    pub fn limit(mut self, limit: Limit) -> Simulation<'a> {
+        self.limit = limit;
+        self
+    }
+
+    /// Runs the threads until all have ended.
+    ///
+    /// # Errors
+    ///
+    /// If the machine or the number of threads makes no run, the global allocator is not
+    /// [`Lines`](crate::Lines), all threads sleep, the run reaches its limit, or a thread panics.
+    /// Then the threads are leaked where they are: no destructor of theirs runs.
+    pub fn run(self) -> Result<Report, SimulationError> {
+        self.validate()?;
+        let sockets = self.machine.topology.sockets_of_cores(self.placement);
+        let _lines = allocator::begin_run().ok_or(SimulationError::Allocator)?;
+        let mut running = Box::new(Running {
+            memory: Memory::new(&self.machine, &sockets, self.trace, self.limit.accesses),
+            run: next_run(),
+            current: 0,
+            places: sockets.iter().map(|_| free()).collect(),
+            threads: Vec::new(),
+            mains_left: 0,
+            ended_at: 0,
+            began_at: 0,
+            futexes: ByAddress::default(),
+            unwinding: None,
+            spare_stacks: Vec::new(),
+            failure: None,
+            limit: picos(self.limit.time),
+        });
+        // SAFETY: `running` lives until the end of this function, and is used only through the
+        // handle until `entered` is dropped.
+        let (handle, entered) = unsafe { Handle::enter(NonNull::from(&mut *running)) };
+        let mut result = Ok(());
+        for (core, (name, body)) in self.threads.into_iter().enumerate() {
+            // SAFETY: B1.
+            result = unsafe { add_thread(handle, core, name, true, body) }.map(drop);
+            if result.is_err() {
+                break;
+            }
+        }
+        let result = result.map_err(SimulationError::from).and_then(|()| run_all(handle));
+        drop(entered);
+        for place in &mut running.places {
+            // B1: threads that have not ended.
+            mem::forget(place.body.take());
+        }
+        result?;
+        running.memory.commit_all();
+        Ok(report(self.machine.name, &running))
+    }
+
+    fn validate(&self) -> Result<(), SimulationError> {
+        let (threads, topology) = (self.threads.len(), self.machine.topology);
+        self.machine.costs.validate()?;
+        if crate::is_simulating() {
+            Err(SimulationError::Nested)
+        } else if self.machine.jitter > 100 {
+            Err(SimulationError::Jitter(self.machine.jitter))
+        } else if threads == 0 {
+            Err(SimulationError::NoThreads)
+        } else if threads > topology.total() {
+            Err(SimulationError::TooManyThreads { threads, cores: topology.total(), topology })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn next_run() -> u64 {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    RUNS.fetch_add(1, Ordering::Relaxed)
+}
+
+fn free() -> Place {
+    Place {
+        state: State::Free,
+        thread: 0,
+        woken: false,
+        token: false,
+        yielder: std::ptr::null(),
+        body: None,
+    }
+}
+
+/// Resumes the threads, each at its turn, until the run ends.
+fn run_all(handle: Handle) -> Result<(), SimulationError> {
+    while let Some(core) = handle.with(Running::choose)? {
+        let body = handle.with(|running| running.places[core].body.take());
+        let mut body = body.expect("a core that is not free has a thread");
+        match body.resume(()) {
+            CoroutineResult::Yield(()) => {
+                handle.with(|running| running.places[core].body = Some(body));
+            }
+            CoroutineResult::Return(()) => {
+                let stack = body.into_stack();
+                handle.with(|running| running.spare_stacks.push(stack));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn report(machine: String, running: &Running) -> Report {
+    let counts = |thread: &crate::running::ThreadRecord| match thread.ended {
+        true => thread.counts,
+        false => running.memory.cores[thread.core].counts,
+    };
+    let threads = running.threads.iter();
+    let cores: Vec<(String, Counts)> =
+        threads.map(|thread| (thread.name.to_string(), counts(thread))).collect();
+    let mut total = Counts::default();
+    cores.iter().for_each(|(_, counts)| total.add(counts));
+    let lines = &running.memory.lines;
+    let hot = lines.hot().into_iter().map(|(number, counts)| HotLine {
+        number: number as usize,
+        label: lines.label(number),
+        counts,
+    });
+    Report {
+        machine,
+        cores,
+        time: duration(running.ended_at.saturating_sub(running.began_at)),
+        hot: hot.collect(),
+        accesses: running.memory.cores.iter().map(|core| core.accesses()).sum(),
+        total,
+    }
+}
