@@ -1,8 +1,8 @@
 //! The accesses of virtual threads: each waits for its turn, pays, and then happens.
 //!
-//! - X1: When a function here returns, it is the calling core's turn, and all stores are visible
-//!   that are due. The caller makes its access before it calls anything else, so no other core comes
-//!   between.
+//! - I1: When a function here returns, it is the calling core's turn, and all stores are visible
+//!   that are due. The caller makes its access before it calls anything else, so no other core
+//!   comes between.
 
 use std::panic::Location;
 

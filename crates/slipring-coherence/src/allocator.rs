@@ -1,12 +1,12 @@
 //! A global allocator that gives each allocation lines of its own while a simulation runs.
 //!
-//! - G1: `ALIGNED` is above zero on a system thread while it runs a simulation, or builds what one
+//! - I1: `ALIGNED` is above zero on a system thread while it runs a simulation, or builds what one
 //!   will use. Only then are its allocations aligned to [`PAIR`] and padded to it.
-//! - G2: `DEFERRED` lists what a simulating thread has freed. It is freed for real when the run has
+//! - I2: `DEFERRED` lists what a simulating thread has freed. It is freed for real when the run has
 //!   ended, since a store to it may wait in a virtual store buffer, and so that no address is used
 //!   twice in a run.
-//! - G3: On Unix all memory is of `malloc` and `posix_memalign`, which `free` takes back without its
-//!   alignment. Elsewhere all allocations are aligned and padded, so that the layout for the
+//! - I3: On Unix all memory is of `malloc` and `posix_memalign`, which `free` takes back without
+//!   its alignment. Elsewhere all allocations are aligned and padded, so that the layout for the
 //!   system's allocator follows from that of the allocation.
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -29,9 +29,9 @@ thread_local! {
 /// The allocator that a program with simulations has as its global one.
 ///
 /// While the calling thread runs a [`Simulation`](crate::Simulation) or is in [`own_lines`], each
-/// allocation begins at a line and has its lines for itself. What is freed during a run is given
-/// back at its end, so a run needs as much memory as it allocates in all. Everywhere else, it is the
-/// system's allocator.
+/// allocation begins at a line and has its lines for itself. Memory that is freed in a run is given
+/// back at its end, so a run needs as much memory as it allocates in all. Everywhere else, it is
+/// the system's allocator.
 ///
 /// ```
 /// use slipring_coherence::Lines;
@@ -97,8 +97,8 @@ impl Drop for Run {
         RUNS.set(false);
         let mut list = DEFERRED.replace(ptr::null_mut());
         while !list.is_null() {
-            // SAFETY: G2: the list has `Deferred` of `defer`, each once, whose entries were freed by
-            // their owners.
+            // SAFETY: I2: the list has `Deferred` of `defer`, each once, whose entries were freed
+            // by their owners.
             unsafe {
                 let next = (*list).next;
                 for (at, layout) in (&(*list).entries)[..(*list).used].iter().flatten() {
@@ -125,7 +125,7 @@ struct Deferred {
 /// As `dealloc`.
 unsafe fn defer(at: *mut u8, layout: Layout) {
     let mut list = DEFERRED.get();
-    // SAFETY: G2: the list's head is initialised.
+    // SAFETY: I2: the list's head is initialised.
     if list.is_null() || unsafe { (*list).used == (*list).entries.len() } {
         // SAFETY: the layout has a size.
         let new: *mut Deferred = unsafe { system::allocate(Layout::new::<Deferred>()) }.cast();
@@ -137,7 +137,7 @@ unsafe fn defer(at: *mut u8, layout: Layout) {
         DEFERRED.set(new);
         list = new;
     }
-    // SAFETY: G2, and there is room.
+    // SAFETY: I2, and there is room.
     unsafe {
         let used = (*list).used;
         (&mut (*list).entries)[used] = Some((at, layout));
@@ -150,8 +150,8 @@ fn padded(layout: Layout) -> Option<Layout> {
     layout.align_to(PAIR).ok().map(|layout| layout.pad_to_align())
 }
 
-// SAFETY: memory is the system's, with at least the size and alignment asked for, and is freed once,
-// in `dealloc` or at the end of the run (G2).
+// SAFETY: memory is the system's, with at least the size and alignment asked for, and is freed
+// once, in `dealloc` or at the end of the run (I2).
 unsafe impl GlobalAlloc for Lines {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if ALIGNED.get() == 0 && system::ANY_FREES {
@@ -186,7 +186,7 @@ unsafe impl GlobalAlloc for Lines {
             // SAFETY: the caller's promise.
             unsafe { defer(at, layout) }
         } else {
-            // SAFETY: G3.
+            // SAFETY: I3.
             unsafe { system::free(at, layout) }
         }
     }
@@ -287,7 +287,7 @@ mod system {
     ///
     /// `at` is of [`allocate`] with this layout, or its padded one, and not freed.
     pub(super) unsafe fn free(at: *mut u8, layout: Layout) {
-        // SAFETY: G3.
+        // SAFETY: I3.
         unsafe { System.dealloc(at, super::padded(layout).unwrap_or(layout)) }
     }
 

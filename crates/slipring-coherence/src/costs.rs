@@ -1,6 +1,6 @@
 //! The durations from which the virtual clocks are made, and where each figure comes from.
 //!
-//! - C1: A machine runs only after [`Costs::validate`]. All costs that end a loop in virtual time
+//! - I1: A machine runs only after [`Costs::validate`]. All costs that end a loop in virtual time
 //!   are above zero, and none is so long that sums of them could overflow.
 //!
 //! Durations decide which core comes first, and with it how often a line moves. They are plausible,

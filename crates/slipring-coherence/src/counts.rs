@@ -1,6 +1,6 @@
 //! The operations that a run counts, and their number for each event.
 //!
-//! - N1: `for_each_count!` is the one list of the counts, so that a sum leaves none out.
+//! - I1: `for_each_count!` is the one list of the counts, so that a sum leaves none out.
 
 /// Calls the macro `$with` with the names of all counts.
 macro_rules! for_each_count {
@@ -111,16 +111,22 @@ pub struct PerEvent {
 
 impl Counts {
     /// Returns the number of transfers, within and between sockets.
+    ///
+    /// Example: [`Counts`].
     pub fn transfers(&self) -> u64 {
         self.fetched_same + self.fetched_cross + self.owned_same + self.owned_cross
     }
 
     /// Returns the number of transfers between sockets.
+    ///
+    /// Example: [`Counts`].
     pub fn cross(&self) -> u64 {
         self.fetched_cross + self.owned_cross
     }
 
     /// Returns the number of loads, stores and read-modify-writes.
+    ///
+    /// Example: [`Counts`].
     pub fn accesses(&self) -> u64 {
         self.loads + self.stores + self.rmws
     }

@@ -1,7 +1,8 @@
 //! The ways in which a run fails, as texts that say where each thread was.
 //!
-//! - E1: A text has no address in it: lines have their numbers and labels.
+//! - I1: A text has no address in it: lines have their numbers and labels.
 
+use std::any::Any;
 use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
@@ -184,5 +185,14 @@ impl fmt::Display for LimitReached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the run reached its limit of {} (a livelock?)", self.limit)?;
         self.threads.iter().try_for_each(|thread| write!(f, "\n  {thread}"))
+    }
+}
+
+/// Returns the text of a panic.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a payload that is no text".to_owned(),
     }
 }

@@ -16,8 +16,8 @@
 //! static LINES: Lines = Lines;
 //!
 //! let machine = Machine::server("2x6".parse()?);
-//! let words = slipring_coherence::own_lines(|| [(); 2].map(|()| Box::new(sync::AtomicU64::new(0))));
-//! let [ping, pong] = &words;
+//! let word = || slipring_coherence::own_lines(|| Box::new(sync::AtomicU64::new(0)));
+//! let (ping, pong) = (word(), word());
 //! let report = Simulation::new(&machine)
 //!     .thread("ping", || {
 //!         for turn in 1..=100 {
@@ -55,13 +55,22 @@
 //! threads than cores, loads that are reordered, plain memory that is not reported by [`read`] and
 //! [`write`], and counts within [`Arc`](std::sync::Arc).
 //!
-//! # What repeatable counts need
+//! # Needs of repeatable counts
 //!
 //! - [`Lines`] as the global allocator, so that no two allocations share a line and no address is
 //!   used twice in a run. A structure that is built before the run is built within [`own_lines`].
 //! - Shared atomics on the heap: their place on a stack depends on the compiler. For the same
 //!   reason, a store to an atomic on a virtual thread's stack is seen at once.
 //! - A program that takes no other input: no real clock, no random state, no system threads.
+//!
+//! # Exclusive access
+//!
+//! A store may still wait when its core gets the word for itself. `get_mut` makes it visible first;
+//! a move, which no function of this crate sees, does not. So a value with atomics is not moved
+//! within a run once a virtual thread has stored to it by a shared reference, unless it is on that
+//! thread's stack. A move then loses the store. The late store goes to the old place, which stays
+//! allocated, so memory that is reused by the program itself (a pool, an enumeration that changes
+//! its variant) may not have held such an atomic before.
 //!
 //! # Leaks
 //!

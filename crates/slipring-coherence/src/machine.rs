@@ -1,6 +1,6 @@
 //! The simulated machine: its sockets and cores, which core a thread gets, and its costs.
 //!
-//! - M1: A topology has at least one core and at most 64, so that a word with a bit for each core
+//! - I1: A topology has at least one core and at most 64, so that a word with a bit for each core
 //!   describes who has a line.
 
 use std::fmt;
@@ -77,16 +77,22 @@ impl Topology {
     }
 
     /// Number of sockets.
+    ///
+    /// Example: [`Topology`].
     pub fn sockets(&self) -> usize {
         self.sockets
     }
 
     /// Number of cores of each socket.
+    ///
+    /// Example: [`Topology`].
     pub fn cores(&self) -> usize {
         self.cores
     }
 
     /// Number of cores in all sockets.
+    ///
+    /// Example: [`Topology`].
     pub fn total(&self) -> usize {
         self.sockets * self.cores
     }
@@ -97,7 +103,7 @@ impl Topology {
             Placement::Packed => core / self.cores,
             Placement::Spread => core % self.sockets,
         };
-        // M1: a socket's number is below 64.
+        // I1: a socket's number is below 64.
         (0..self.total()).map(|core| socket(core) as u8).collect()
     }
 }

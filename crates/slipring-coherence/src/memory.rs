@@ -1,9 +1,9 @@
 //! The cost of accesses: store buffers, loads that run ahead, transfers.
 //!
-//! - I1: Stores of a core become visible in their order (total store order): only the oldest waiting
-//!   store of a core is written, and its `done` is at least that of the stores before it.
-//! - I2: Stores of all cores become visible in the order of their `done`, and before any access at a
-//!   later virtual time: [`Memory::commit`] runs before each access.
+//! - I1: Stores of a core become visible in their order (total store order): only the oldest
+//!   waiting store of a core is written, and its `done` is at least that of the stores before it.
+//! - I2: Stores of all cores become visible in the order of their `done`, and before any access at
+//!   a later virtual time: [`Memory::commit`] runs before each access.
 //! - I3: A waiting store's address can be written until the run ends: the global allocator is
 //!   [`Lines`](crate::Lines), which frees nothing while a simulation runs, and a store to a virtual
 //!   thread's stack does not wait.
@@ -43,7 +43,7 @@ impl Width {
     }
 }
 
-/// What a load is for.
+/// The purpose of a load.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Control flow depends on it: in a loop that spins, the core waits for the line.
@@ -52,7 +52,7 @@ pub(crate) enum Use {
     Data,
 }
 
-/// What a load finds in the core's own store buffer.
+/// The word of a load in the core's own store buffer.
 pub(crate) enum Own {
     Nothing,
     Value(u64),
@@ -94,7 +94,8 @@ pub(crate) struct Core {
     /// Outstanding loads in program order: when each is done, and the number of the access.
     loads: VecDeque<(u64, u64)>,
     accesses: u64,
-    /// Whether the core has just spun: the next load ends or continues a loop, and is not predicted.
+    /// Whether the core has just spun: the next load ends or continues a loop, and is not
+    /// predicted.
     spun: bool,
     /// A bit for each core of the same socket.
     neighbours: u64,
@@ -503,7 +504,7 @@ impl Memory {
         line.free_at = line.free_at.max(clock);
     }
 
-    /// Lets a spin hint take its time. The look before it failed, so its load is done.
+    /// Lets a spin hint take its time. The check before it failed, so its load is done.
     pub(crate) fn pause(&mut self, me: usize) {
         let core = &mut self.cores[me];
         core.counts.pauses += 1;

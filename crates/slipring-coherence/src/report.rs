@@ -1,6 +1,6 @@
 //! The result of a run.
 //!
-//! - R1: A report has no address and nothing of the real clock in it, so that two runs of the same
+//! - I1: A report has no address and nothing of the real clock in it, so that two runs of the same
 //!   program with the same machine write the same text.
 
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::counts::Counts;
 
-/// What a run counted.
+/// The counts of a run.
 ///
 /// Its [`Display`](fmt::Display) is a text of one line for each thread and hot line, the same in
 /// every run.
@@ -42,6 +42,8 @@ pub struct HotLine {
 
 impl Report {
     /// Returns the counts of all threads together.
+    ///
+    /// Example: [`Simulation`](crate::Simulation).
     pub fn counts(&self) -> &Counts {
         &self.total
     }

@@ -1,17 +1,19 @@
 //! The running simulation: its threads, whose turn it is, and switching between them.
 //!
-//! - H1: `CURRENT` is null, or points to the [`Running`] of the run on this system thread, which
+//! - I1: `CURRENT` is null, or points to the [`Running`] of the run on this system thread, which
 //!   lives until `CURRENT` is null again.
-//! - H2: A reference to the [`Running`] lives only within [`Handle::with`], whose closures do not
+//! - I2: A reference to the [`Running`] lives only within [`Handle::with`], whose closures do not
 //!   switch, and call no code of the program. So there is one such reference at a time, although
 //!   each thread has a [`Handle`].
-//! - H3: A thread's `yielder` is set before its first access, and lives as long as its coroutine,
+//! - I3: A thread's `yielder` is set before its first access, and lives as long as its coroutine,
 //!   which is suspended only by that thread, and resumed only by the run's loop.
-//! - H4: A core has at most one thread that has not ended.
+//! - I4: A core has at most one thread that has not ended.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +24,37 @@ use crate::counts::Counts;
 use crate::error::{Cause, Deadlock, LimitReached, Position, SimulationError, Wait, Word};
 use crate::lines::ByAddress;
 use crate::memory::Memory;
-use crate::sync::Locals;
+
+/// A virtual thread: its run, and its number in the run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct VirtualId {
+    pub(crate) run: u64,
+    pub(crate) thread: usize,
+}
+
+/// The thread-locals of one thread, by the addresses of their statics. They are few, and only
+/// looked up.
+#[derive(Default)]
+pub(crate) struct Locals(Vec<(usize, Rc<dyn Any>)>);
+
+impl Locals {
+    pub(crate) const fn new() -> Locals {
+        Locals(Vec::new())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn get<T: 'static>(&self, key: usize) -> Option<Rc<T>> {
+        let (_, value) = self.0.iter().find(|(of, _)| *of == key)?;
+        value.clone().downcast().ok()
+    }
+
+    pub(crate) fn extend(&mut self, entry: Option<(usize, Rc<dyn Any>)>) {
+        self.0.extend(entry);
+    }
+}
 
 /// A virtual thread's coroutine.
 pub(crate) type Body = Coroutine<(), (), (), DefaultStack>;
@@ -128,6 +160,15 @@ thread_local! {
     static CURRENT: Cell<*mut Running> = const { Cell::new(std::ptr::null_mut()) };
 }
 
+/// Returns whether the current thread unwinds. While another virtual thread does, which let others
+/// run, the standard library's answer is about that thread.
+pub(crate) fn panicking() -> bool {
+    std::thread::panicking()
+        && !Handle::current().is_some_and(|handle| {
+            handle.with(|running| running.unwinding.is_some_and(|core| core != running.current))
+        })
+}
+
 /// Access to the run on this system thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Handle(NonNull<Running>);
@@ -158,10 +199,10 @@ impl Handle {
         NonNull::new(CURRENT.get()).map(Handle)
     }
 
-    /// Lends the run to `body`, which does not switch (H2).
+    /// Lends the run to `body`, which does not switch (I2).
     #[inline(always)]
     pub(crate) fn with<R>(mut self, body: impl FnOnce(&mut Running) -> R) -> R {
-        // SAFETY: H1 and H2.
+        // SAFETY: I1 and I2.
         body(unsafe { self.0.as_mut() })
     }
 
@@ -186,7 +227,7 @@ impl Handle {
         // A destructor that runs in a panic is not interrupted without need, since the standard
         // library would count the panic as one of each thread's.
         let must = self.with(|running| running.limit_reached(running.current));
-        if must || !crate::sync::panicking() {
+        if must || !panicking() {
             self.switch();
         }
     }
@@ -194,14 +235,14 @@ impl Handle {
     /// Lets the run's loop choose the next thread. Returns when it is this thread's turn again.
     #[inline(never)]
     pub(crate) fn switch(self) {
-        let unwinds = crate::sync::panicking();
+        let unwinds = panicking();
         let yielder = self.with(|running| {
             if unwinds {
                 running.unwinding = Some(running.current);
             }
             running.places[running.current].yielder
         });
-        // SAFETY: H3: the current core's thread calls this.
+        // SAFETY: I3: the current core's thread calls this.
         unsafe { (*yielder).suspend(()) };
         if unwinds {
             self.with(|running| running.unwinding = None);

@@ -1,6 +1,6 @@
 //! Building and running a simulation.
 //!
-//! - B1: The bodies' borrows last for `'a`. `run` returns when each coroutine has ended, or will
+//! - I1: The bodies' borrows last for `'a`. `run` returns when each coroutine has ended, or will
 //!   never be resumed: then it is leaked, so nothing uses the borrows after `run`.
 
 use std::mem;
@@ -74,6 +74,8 @@ pub struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     /// Returns a simulation without threads.
+    ///
+    /// Example: [`Simulation`].
     pub fn new(machine: &Machine) -> Simulation<'a> {
         Simulation {
             machine: machine.clone(),
@@ -85,6 +87,8 @@ impl<'a> Simulation<'a> {
     }
 
     /// Sets the order in which threads get cores.
+    ///
+    /// Example: [`Simulation`].
     pub fn place(mut self, placement: Placement) -> Simulation<'a> {
         self.placement = placement;
         self
@@ -92,24 +96,32 @@ impl<'a> Simulation<'a> {
 
     /// Adds a thread, which runs on the next core from virtual time 0 on. The run ends when all
     /// threads that were added so have ended.
+    ///
+    /// Example: [`Simulation`].
     pub fn thread(mut self, name: impl Into<String>, body: impl FnOnce() + 'a) -> Simulation<'a> {
         self.threads.push((name.into(), Box::new(body)));
         self
     }
 
     /// Sets whether the report lists the lines that moved.
+    ///
+    /// Example: [`Simulation`].
     pub fn trace_lines(mut self, trace: bool) -> Simulation<'a> {
         self.trace = trace;
         self
     }
 
     /// Sets how long the run may take.
+    ///
+    /// Example: [`Simulation`].
     pub fn limit(mut self, limit: Limit) -> Simulation<'a> {
         self.limit = limit;
         self
     }
 
     /// Runs the threads until all have ended.
+    ///
+    /// Example: [`Simulation`].
     ///
     /// # Errors
     ///
@@ -140,7 +152,7 @@ impl<'a> Simulation<'a> {
         let (handle, entered) = unsafe { Handle::enter(NonNull::from(&mut *running)) };
         let mut result = Ok(());
         for (core, (name, body)) in self.threads.into_iter().enumerate() {
-            // SAFETY: B1.
+            // SAFETY: I1.
             result = unsafe { add_thread(handle, core, name, true, body) }.map(drop);
             if result.is_err() {
                 break;
@@ -149,7 +161,7 @@ impl<'a> Simulation<'a> {
         let result = result.map_err(SimulationError::from).and_then(|()| run_all(handle));
         drop(entered);
         for place in &mut running.places {
-            // B1: threads that have not ended.
+            // I1: threads that have not ended.
             mem::forget(place.body.take());
         }
         result?;

@@ -1,8 +1,8 @@
 //! Sleeping, waking and starting threads, in virtual time.
 //!
-//! - W1: Between the check that a thread makes before a sleep and the sleep no other thread runs, so
-//!   no wake-up is lost.
-//! - W2: A queue of `futexes` has only cores that sleep on its word. A core that wakes by its timer
+//! - I1: Between the check that a thread makes before a sleep and the sleep no other thread runs,
+//!   so no wake-up is lost.
+//! - I2: A queue of `futexes` has only cores that sleep on its word. A core that wakes by its timer
 //!   leaves the queue before another thread runs.
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -14,10 +14,9 @@ use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, Yielder};
 
 use crate::counts::Counts;
-use crate::error::SimulationError;
+use crate::error::{SimulationError, panic_text};
 pub(crate) use crate::running::Sleep;
-use crate::running::{Asleep, Handle, Running, State, ThreadRecord, picos};
-use crate::sync::{Locals, VirtualId};
+use crate::running::{Asleep, Handle, Locals, Running, State, ThreadRecord, VirtualId, picos};
 
 type Caller = &'static Location<'static>;
 
@@ -84,7 +83,7 @@ pub(crate) fn futex_wait(
         return Some(true);
     }
     note(handle, location);
-    // W1.
+    // I1.
     let me = handle.with(|running| {
         running.pay(running.memory.costs.futex_wait);
         running.futexes.entry(at).or_default().push_back(running.current);
@@ -193,13 +192,6 @@ pub(crate) fn cores() -> Option<usize> {
     Some(Handle::current()?.with(|running| running.places.len()))
 }
 
-/// Returns whether a thread other than the current one was unwinding when it let this one run.
-pub(crate) fn other_thread_unwinds() -> bool {
-    Handle::current().is_some_and(|handle| {
-        handle.with(|running| running.unwinding.is_some_and(|core| core != running.current))
-    })
-}
-
 /// Calls `body` with the current thread's locals.
 pub(crate) fn with_locals<R>(body: impl FnOnce(&mut Locals) -> R) -> Option<R> {
     Some(Handle::current()?.with(|running| {
@@ -229,7 +221,7 @@ pub(crate) fn forget_panic(id: VirtualId) {
 ///
 /// # Safety
 ///
-/// What `life` borrows lives until it has run, or for ever.
+/// The borrows of `life` live until it has run, or for ever.
 pub(crate) unsafe fn spawn<'a>(
     name: Option<String>,
     life: Box<dyn FnOnce() + Send + 'a>,
@@ -260,7 +252,7 @@ pub(crate) unsafe fn spawn<'a>(
 ///
 /// # Safety
 ///
-/// What `life` borrows lives until it has run, or for ever.
+/// The borrows of `life` live until it has run, or for ever.
 pub(crate) unsafe fn add_thread<'a>(
     handle: Handle,
     core: usize,
@@ -280,7 +272,7 @@ pub(crate) unsafe fn add_thread<'a>(
     let body = move |yielder: &Yielder<(), ()>, ()| {
         handle.with(|running| running.places[core].yielder = yielder);
         let ended = catch_unwind(AssertUnwindSafe(life));
-        let message = ended.err().map(|payload| crate::sync::panic_text(&*payload));
+        let message = ended.err().map(|payload| panic_text(&*payload));
         end_thread(handle, message);
     };
     // SAFETY: by the caller's promise, the borrows of `life` outlive the coroutine's last step.
@@ -319,7 +311,7 @@ fn end_thread(handle: Handle, mut message: Option<String>) {
         }
         // A destructor may use other locals, and make them anew.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(locals))) {
-            message.get_or_insert_with(|| crate::sync::panic_text(&*payload));
+            message.get_or_insert_with(|| panic_text(&*payload));
         }
     }
     handle.drain();

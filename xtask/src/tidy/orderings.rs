@@ -19,7 +19,7 @@ const QUALIFIERS: [&str; 3] = ["Ordering", "atomic", "sync"];
 
 /// The places that may state orderings, each with the reason. A place is a file, or a folder with
 /// all its files.
-const PLACES: [(&str, &str); 13] = [
+const PLACES: [(&str, &str); 15] = [
     ("crates/slipring/src/base/edge", "both ends of every edge of the protocol"),
     ("crates/slipring/src/ring/owner_count.rs", "a count of references, as in `Arc`"),
     (
@@ -32,6 +32,8 @@ const PLACES: [(&str, &str); 13] = [
     ("crates/slipring-cli/src/lab/waits/wake.rs", "a bare futex word is the subject"),
     ("crates/slipring-eventfd/src/fd.rs", "one flag, which one file sets and clears"),
     ("crates/slipring-exchange/src/spin.rs", "a bare word between two processes is the subject"),
+    ("crates/slipring-coherence/src/memory.rs", "late stores, made for the program"),
+    ("crates/slipring-coherence/src/sync", "the standard library's primitives, made anew"),
     ("alternatives/src", "each design states its own orderings, which are a part of it"),
     ("peers/src/contenders", "hand-made contenders"),
     ("peers/src/limits", "hand-made limits"),

@@ -1,9 +1,9 @@
 //! Atomics with the names, sizes and functions of the standard library's, each access of which a
 //! running simulation counts, delays and orders.
 //!
-//! - A1: An atomic of this module is `repr(transparent)` over the standard one, so a line holds
+//! - I1: An atomic of this module is `repr(transparent)` over the standard one, so a line holds
 //!   the same words as in the real program.
-//! - A2: Between the simulator's permission to make an access and the access itself there is no
+//! - I2: Between the simulator's permission to make an access and the access itself there is no
 //!   other call, so no other virtual thread comes between.
 
 use std::fmt;
@@ -184,10 +184,10 @@ macro_rules! atomic {
                 self.0.get_mut()
             }
 
-            /// Returns the value.
+            /// Returns the value. A store that waits for the word, which this call has moved, is
+            /// lost, except if the word was on the stack.
             #[inline]
             pub fn into_inner(self) -> $t {
-                access::settle(self.at(), size_of::<$t>());
                 self.0.into_inner()
             }
 
@@ -204,7 +204,7 @@ macro_rules! atomic {
             /// As for the standard library's function of this name.
             #[inline]
             pub const unsafe fn from_ptr<'a>(at: *mut $t) -> &'a Self {
-                // SAFETY: A1: the layout is the standard atomic's, for which the caller vouches.
+                // SAFETY: I1: the layout is the standard atomic's, for which the caller vouches.
                 unsafe { &*at.cast::<Self>() }
             }
         }
@@ -283,6 +283,12 @@ impl<T> Default for AtomicPtr<T> {
 
 /// Orders memory accesses. A sequentially consistent fence waits until the core's stores are
 /// visible; the others cost nothing, as on x86.
+///
+/// ```
+/// use slipring_coherence::sync::{Ordering, fence};
+///
+/// fence(Ordering::SeqCst);
+/// ```
 #[inline]
 #[track_caller]
 pub fn fence(order: Ordering) {

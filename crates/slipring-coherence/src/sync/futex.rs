@@ -1,9 +1,9 @@
 //! Sleeping on a word, in virtual time or for real.
 //!
-//! - F1: Between the last look at the word and the sleep no other thread can wake the sleeper in
+//! - I1: Between the last look at the word and the sleep no other thread can wake the sleeper in
 //!   vain: in a simulation because no other thread runs between, outside because both sides hold
 //!   `Outside::lock`.
-//! - F2: A sleeper may wake without reason. All callers look again.
+//! - I2: A sleeper may wake without reason. All callers look again.
 
 use std::panic::Location;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -98,7 +98,7 @@ impl Outside {
         if changed() {
             return true;
         }
-        // F2: one wake-up is enough, whichever word it was for.
+        // I2: one wake-up is enough, whichever word it was for.
         match until {
             None => {
                 drop(self.woken.wait(guard).unwrap_or_else(PoisonError::into_inner));

@@ -1,6 +1,6 @@
 //! Values of one virtual thread each, and plain memory whose accesses a simulation counts.
 //!
-//! - V1: A value of a [`CoreLocal`] is used by one thread, while that thread runs, and dropped by
+//! - I1: A value of a [`CoreLocal`] is used by one thread, while that thread runs, and dropped by
 //!   it.
 
 use std::any::Any;
@@ -8,6 +8,7 @@ use std::cell::{RefCell, UnsafeCell};
 use std::panic::Location;
 use std::rc::Rc;
 
+use crate::running::Locals;
 use crate::{access, waiting};
 
 /// A thread-local of virtual threads, which all share one system thread; outside of a simulation,
@@ -28,32 +29,21 @@ pub struct CoreLocal<T: 'static> {
     _place: u8,
 }
 
-/// The values of one thread, by the addresses of their statics. Few, and looked up only.
-#[derive(Default)]
-pub(crate) struct Values(Vec<(usize, Rc<dyn Any>)>);
-
 thread_local! {
-    static OUTSIDE: RefCell<Values> = const { RefCell::new(Values(Vec::new())) };
-}
-
-impl Values {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn get<T: 'static>(&self, key: usize) -> Option<Rc<T>> {
-        let (_, value) = self.0.iter().find(|(of, _)| *of == key)?;
-        value.clone().downcast().ok()
-    }
+    static OUTSIDE: RefCell<Locals> = const { RefCell::new(Locals::new()) };
 }
 
 impl<T: 'static> CoreLocal<T> {
     /// Returns a thread-local that each thread makes by `init` at its first use.
+    ///
+    /// Example: [`CoreLocal`].
     pub const fn new(init: fn() -> T) -> CoreLocal<T> {
         CoreLocal { init, _place: 0 }
     }
 
     /// Calls `body` with the thread's value.
+    ///
+    /// Example: [`CoreLocal`].
     ///
     /// # Panics
     ///
@@ -78,8 +68,8 @@ impl<T: 'static> CoreLocal<T> {
     fn keep(&self, key: usize, made: Rc<T>) {
         let entry: (usize, Rc<dyn Any>) = (key, made);
         let mut entry = Some(entry);
-        if waiting::with_locals(|values| values.0.extend(entry.take())).is_none() {
-            OUTSIDE.with(|values| values.borrow_mut().0.extend(entry));
+        if waiting::with_locals(|values| values.extend(entry.take())).is_none() {
+            OUTSIDE.with(|values| values.borrow_mut().extend(entry));
         }
     }
 }
@@ -105,11 +95,15 @@ unsafe impl<T: Send> Sync for Payload<T> {}
 
 impl<T: Copy> Payload<T> {
     /// Returns a payload with the given value.
+    ///
+    /// Example: [`Payload`].
     pub const fn new(value: T) -> Payload<T> {
         Payload(UnsafeCell::new(value))
     }
 
     /// Reads the value.
+    ///
+    /// Example: [`Payload`].
     ///
     /// # Safety
     ///
@@ -123,6 +117,8 @@ impl<T: Copy> Payload<T> {
     }
 
     /// Writes the value. The other cores see it at once, so only a store that follows can be late.
+    ///
+    /// Example: [`Payload`].
     ///
     /// # Safety
     ///

@@ -1,8 +1,8 @@
 //! A mutex and a condition variable, made as the standard library makes them on Linux.
 //!
-//! - L1: `word` is 0 (unlocked), 1 (locked) or 2 (locked, and a thread may sleep). The thread that
+//! - I1: `word` is 0 (unlocked), 1 (locked) or 2 (locked, and a thread may sleep). The thread that
 //!   changed it from 0 has the only guard, and with it the only reference to the value.
-//! - L2: A thread that sleeps for the lock has stored 2, so the unlocking thread wakes one.
+//! - I2: A thread that sleeps for the lock has stored 2, so the unlocking thread wakes one.
 //!
 //! Both work outside of a simulation too, where a sleep is a real one.
 
@@ -37,7 +37,7 @@ pub struct Mutex<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: L1: the lock passes the value from thread to thread.
+// SAFETY: I1: the lock passes the value from thread to thread.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 // SAFETY: the mutex owns its value.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
@@ -56,6 +56,8 @@ unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<T> Mutex<T> {
     /// Returns an unlocked mutex.
+    ///
+    /// Example: [`Mutex`].
     pub const fn new(value: T) -> Mutex<T> {
         Mutex {
             word: AtomicU32::new(0),
@@ -65,6 +67,8 @@ impl<T> Mutex<T> {
     }
 
     /// Returns the value.
+    ///
+    /// Example: [`Mutex`].
     ///
     /// # Errors
     ///
@@ -81,6 +85,8 @@ fn result<G>(value: G, poisoned: bool) -> LockResult<G> {
 
 impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
+    ///
+    /// Example: [`Mutex`].
     ///
     /// # Errors
     ///
@@ -132,6 +138,8 @@ impl<T: ?Sized> Mutex<T> {
 
     /// Takes the lock if it is free.
     ///
+    /// Example: [`Mutex`].
+    ///
     /// # Errors
     ///
     /// If the lock is taken, or a thread panicked while it had it.
@@ -144,18 +152,24 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Returns whether a thread panicked while it had the lock.
+    ///
+    /// Example: [`Mutex`].
     #[track_caller]
     pub fn is_poisoned(&self) -> bool {
         self.poisoned.load(Relaxed)
     }
 
     /// Forgets that a thread panicked.
+    ///
+    /// Example: [`Mutex`].
     #[track_caller]
     pub fn clear_poison(&self) {
         self.poisoned.store(false, Relaxed);
     }
 
     /// Lends the value without a lock, since the caller has the only reference.
+    ///
+    /// Example: [`Mutex`].
     ///
     /// # Errors
     ///
@@ -170,7 +184,7 @@ impl<T: ?Sized> MutexGuard<'_, T> {
     /// Bytes of the value that a use of the guard is taken to touch: its first line, at most.
     fn touched(&self) -> (usize, usize) {
         let value = self.lock.value.get();
-        // SAFETY: L1: this guard has the only access to the value.
+        // SAFETY: I1: this guard has the only access to the value.
         let len = size_of_val(unsafe { &*value });
         (value.cast::<u8>().addr(), len.min(64))
     }
@@ -183,7 +197,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     fn deref(&self) -> &T {
         let (at, len) = self.touched();
         access::read(at, len, Location::caller());
-        // SAFETY: L1.
+        // SAFETY: I1.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -193,7 +207,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         let (at, len) = self.touched();
         access::write(at, len, Location::caller());
-        // SAFETY: L1, and the guard is borrowed mutably.
+        // SAFETY: I1, and the guard is borrowed mutably.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -257,6 +271,8 @@ pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
     /// Returns whether the time ran out.
+    ///
+    /// Example: [`Condvar`].
     pub fn timed_out(&self) -> bool {
         self.0
     }
@@ -264,11 +280,15 @@ impl WaitTimeoutResult {
 
 impl Condvar {
     /// Returns a condition variable for which no thread waits.
+    ///
+    /// Example: [`Condvar`].
     pub const fn new() -> Condvar {
         Condvar { word: AtomicU32::new(0) }
     }
 
     /// Wakes one of the waiting threads.
+    ///
+    /// Example: [`Condvar`].
     #[track_caller]
     pub fn notify_one(&self) {
         self.word.fetch_add(1, Relaxed);
@@ -276,6 +296,8 @@ impl Condvar {
     }
 
     /// Wakes all waiting threads.
+    ///
+    /// Example: [`Condvar`].
     #[track_caller]
     pub fn notify_all(&self) {
         self.word.fetch_add(1, Relaxed);
@@ -300,6 +322,8 @@ impl Condvar {
 
     /// Unlocks, waits for a notification, and locks again. It may wake without one.
     ///
+    /// Example: [`Condvar`].
+    ///
     /// # Errors
     ///
     /// If a thread panicked while it had the lock.
@@ -309,6 +333,8 @@ impl Condvar {
     }
 
     /// Waits while `condition` holds.
+    ///
+    /// Example: [`Condvar`].
     ///
     /// # Errors
     ///
@@ -326,6 +352,8 @@ impl Condvar {
     }
 
     /// Waits as [`wait`](Condvar::wait) does, for a limited time.
+    ///
+    /// Example: [`Condvar`].
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
-//! What a program imports in place of the standard library's atomics, locks and threads.
+//! The atomics, locks and threads that a program imports in place of the standard library's.
 //!
-//! While a [simulation](crate::Simulation) runs on the calling system thread, each function works on
-//! its virtual core and in virtual time. Outside of one, it does what the standard library's
+//! While a [simulation](crate::Simulation) runs on the calling system thread, each function works
+//! on its virtual core and in virtual time. Outside of one, it does what the standard library's
 //! function of this name does, so a structure can be built before a run and read after it.
 //!
-//! - S1: A word keeps its value across the border: the simulation's stores have all been made when
+//! - I1: A word keeps its value across the border: the simulation's stores have all been made when
 //!   a run ends well. A lock that is taken when a run begins stays so.
 //!
 //! ```
@@ -31,15 +31,12 @@ pub use atomics::{
     AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
 };
 pub use futex::{futex_wait, futex_wake, futex_wake_all};
-pub(crate) use local::Values as Locals;
 pub use local::{CoreLocal, Payload};
 pub use lock::{
     Condvar, LockResult, Mutex, MutexGuard, PoisonError, TryLockError, TryLockResult,
     WaitTimeoutResult,
 };
-pub(crate) use spawn::text as panic_text;
 pub use spawn::{Builder, JoinHandle, Scope, ScopedJoinHandle, scope, spawn};
-pub(crate) use thread::VirtualId;
 pub use thread::{Thread, ThreadId, current, panicking, park, park_timeout};
 
 use crate::{access, waiting};

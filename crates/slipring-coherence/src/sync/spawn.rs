@@ -1,17 +1,18 @@
 //! Starting threads: virtual ones within a simulation, real ones outside of it.
 //!
-//! - P1: A scope returns only when all threads that it started have ended, or not at all, so the
+//! - I1: A scope returns only when all threads that it started have ended, or not at all, so the
 //!   borrows of their bodies last. `running` counts them; each thread subtracts itself as its last
 //!   act, when its body, its result's place and all that they own are gone or handed over.
 
-use std::any::Any;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::thread::{Thread, VirtualId, current, park};
+use super::thread::{Thread, current, park};
+use crate::error::panic_text;
+use crate::running::VirtualId;
 use crate::waiting::{self, Sleep};
 
 /// The result of a thread, as the standard library's [`Result`](std::thread::Result).
@@ -50,11 +51,15 @@ pub struct Builder {
 
 impl Builder {
     /// Returns the default settings.
+    ///
+    /// Example: [`Builder`].
     pub fn new() -> Builder {
         Builder::default()
     }
 
     /// Sets the thread's name.
+    ///
+    /// Example: [`Builder`].
     #[must_use]
     pub fn name(mut self, name: String) -> Builder {
         self.name = Some(name);
@@ -63,6 +68,8 @@ impl Builder {
 
     /// Sets the size of a real thread's stack, in bytes. All virtual threads have stacks of one
     /// size.
+    ///
+    /// Example: [`Builder`].
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
@@ -70,6 +77,8 @@ impl Builder {
     }
 
     /// Starts a thread.
+    ///
+    /// Example: [`Builder`].
     ///
     /// # Errors
     ///
@@ -84,16 +93,18 @@ impl Builder {
         let life = move || {
             let ended = catch_unwind(AssertUnwindSafe(body));
             if let Err(payload) = &ended {
-                waiting::note_panic(text(&**payload));
+                waiting::note_panic(panic_text(&**payload));
             }
             place.put(ended);
         };
-        // SAFETY: P1: nothing is borrowed.
+        // SAFETY: I1: nothing is borrowed.
         let started = unsafe { self.start(Box::new(life), Location::caller()) }?;
         Ok(JoinHandle(Started { packet, ..started }))
     }
 
     /// Starts a thread of a scope.
+    ///
+    /// Example: [`Builder`].
     ///
     /// # Errors
     ///
@@ -118,7 +129,7 @@ impl Builder {
             }
         };
         scope.data.running.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: P1: `scope` waits for the thread.
+        // SAFETY: I1: `scope` waits for the thread.
         match unsafe { self.start(Box::new(life), Location::caller()) } {
             Ok(started) => Ok(ScopedJoinHandle {
                 started: Started { packet, ..started },
@@ -136,7 +147,7 @@ impl Builder {
     ///
     /// # Safety
     ///
-    /// What `life` borrows lives until it has run.
+    /// The borrows of `life` live until it has run.
     unsafe fn start<'a, T>(
         self,
         life: Box<dyn FnOnce() + Send + 'a>,
@@ -216,6 +227,8 @@ pub struct JoinHandle<T>(Started<T>);
 impl<T> JoinHandle<T> {
     /// Waits for the thread's end.
     ///
+    /// Example: [`spawn`].
+    ///
     /// # Errors
     ///
     /// The payload of the thread's panic.
@@ -229,11 +242,15 @@ impl<T> JoinHandle<T> {
     }
 
     /// Returns a handle of the thread.
+    ///
+    /// Example: [`spawn`].
     pub fn thread(&self) -> &Thread {
         &self.0.thread
     }
 
     /// Returns whether the thread has ended.
+    ///
+    /// Example: [`spawn`].
     pub fn is_finished(&self) -> bool {
         self.0.packet.is_full()
     }
@@ -266,6 +283,8 @@ pub struct ScopedJoinHandle<'scope, T> {
 impl<T> ScopedJoinHandle<'_, T> {
     /// Waits for the thread's end.
     ///
+    /// Example: [`scope`].
+    ///
     /// # Errors
     ///
     /// The payload of the thread's panic.
@@ -279,11 +298,15 @@ impl<T> ScopedJoinHandle<'_, T> {
     }
 
     /// Returns a handle of the thread.
+    ///
+    /// Example: [`scope`].
     pub fn thread(&self) -> &Thread {
         &self.started.thread
     }
 
     /// Returns whether the thread has ended.
+    ///
+    /// Example: [`scope`].
     pub fn is_finished(&self) -> bool {
         self.started.packet.is_full()
     }
@@ -291,6 +314,8 @@ impl<T> ScopedJoinHandle<'_, T> {
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts a thread that ends before the scope.
+    ///
+    /// Example: [`scope`].
     ///
     /// # Panics
     ///
@@ -327,7 +352,7 @@ pub fn scope<'env, T>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>)
     });
     let scope = Scope { data: data.clone(), scope: PhantomData, env: PhantomData };
     let result = catch_unwind(AssertUnwindSafe(|| body(&scope)));
-    // P1: also when the body panicked.
+    // I1: also when the body panicked.
     while data.running.load(Ordering::Acquire) != 0 {
         if !waiting::park(None, Sleep::Scope, location) {
             park();
@@ -337,14 +362,5 @@ pub fn scope<'env, T>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>)
         Err(payload) => resume_unwind(payload),
         Ok(_) if data.panicked.load(Ordering::Relaxed) > 0 => panic!("a scoped thread panicked"),
         Ok(value) => value,
-    }
-}
-
-/// The text of a panic.
-pub(crate) fn text(payload: &(dyn Any + Send)) -> String {
-    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "a payload that is no text".to_owned(),
     }
 }

@@ -1,12 +1,13 @@
 //! Handles of threads, virtual and real, and parking.
 //!
-//! - T1: A handle of a virtual thread has the number of its run. After the run it wakes no thread.
+//! - I1: A handle of a virtual thread has the number of its run. After the run it wakes no thread.
 
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::running::{self, VirtualId};
 use crate::waiting::{self, Sleep};
 
 /// A handle of a thread.
@@ -26,13 +27,6 @@ pub struct Thread(Inner);
 enum Inner {
     Real(std::thread::Thread),
     Virtual { id: VirtualId, name: Arc<str> },
-}
-
-/// A virtual thread: its run, and its number in the run.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct VirtualId {
-    pub(crate) run: u64,
-    pub(crate) thread: usize,
 }
 
 /// Identity of a thread.
@@ -72,6 +66,8 @@ impl Thread {
     }
 
     /// Ends the thread's [`park`], or its next one if it is not parked.
+    ///
+    /// Example: [`Thread`].
     #[track_caller]
     pub fn unpark(&self) {
         match &self.0 {
@@ -81,6 +77,8 @@ impl Thread {
     }
 
     /// Returns the thread's identity.
+    ///
+    /// Example: [`Thread`].
     pub fn id(&self) -> ThreadId {
         match &self.0 {
             Inner::Real(thread) => ThreadId(Id::Real(thread.id())),
@@ -89,6 +87,8 @@ impl Thread {
     }
 
     /// Returns the thread's name, if it has one.
+    ///
+    /// Example: [`Thread`].
     pub fn name(&self) -> Option<&str> {
         match &self.0 {
             Inner::Real(thread) => thread.name(),
@@ -157,5 +157,5 @@ pub fn park_timeout(limit: Duration) {
 /// assert!(!slipring_coherence::sync::panicking());
 /// ```
 pub fn panicking() -> bool {
-    std::thread::panicking() && !waiting::other_thread_unwinds()
+    running::panicking()
 }
