@@ -11,10 +11,10 @@ use thiserror::Error;
 
 /// How long each operation takes, in picoseconds, and how far a core runs ahead.
 ///
-/// Sources: *[M]* means the latencies of a two-socket Nehalem in D. Molka and others, "Memory
+/// Sources: *\[M\]* means the latencies of a two-socket Nehalem in D. Molka and others, "Memory
 /// Performance and Cache Coherency Effects on an Intel Nehalem Multiprocessor System" (PACT 2009),
-/// rounded, for the server; *[V]* a measurement on a virtual machine with two cores, for
-/// [`two_vcpus`](Costs::two_vcpus); *[E]* an estimate: the order of magnitude is right.
+/// rounded, for the server; *\[V\]* a measurement on a virtual machine with two cores, for
+/// [`two_vcpus`](Costs::two_vcpus); *\[E\]* an estimate: the order of magnitude is right.
 ///
 /// ```
 /// use slipring_coherence::Costs;

@@ -53,7 +53,7 @@
 //!
 //! Not modelled: the capacity of caches, prefetching by hardware, bandwidth, preemption, more
 //! threads than cores, loads that are reordered, plain memory that is not reported by [`read`] and
-//! [`write`], and counts within [`Arc`](std::sync::Arc).
+//! [`write()`], and counts within [`Arc`](std::sync::Arc).
 //!
 //! # Needs of repeatable counts
 //!

@@ -138,7 +138,9 @@ fn a_failed_run_leaves_its_thread_able_to_run_another() {
                 panic!("on purpose")
             });
         assert!(failed.run().is_err());
-        let count = || drop(word.fetch_add(1, Relaxed));
+        let count = || {
+            word.fetch_add(1, Relaxed);
+        };
         Simulation::new(&server("1x2")).thread("counts", count).run().unwrap();
     }
 }
