@@ -185,9 +185,9 @@ pub(crate) fn yield_now(location: Place) -> bool {
 
 /// Reads the clock, in virtual picoseconds. Returns `None` outside of a simulation.
 pub(crate) fn read_clock(location: Place) -> Option<u64> {
-    let handle = Handle::current()?;
+    // The turn matters only for a loop that ends by the clock, and so for the run's limit.
+    let handle = begin(location)?;
     Some(handle.with(|running| {
-        running.memory.cores[running.current].location = location;
         running.pay(running.memory.costs.clock);
         running.clock()
     }))
@@ -204,8 +204,8 @@ pub(crate) fn pause_cost() -> Option<u64> {
 }
 
 /// Lets private work take its time.
-pub(crate) fn work(time: u64) {
-    if let Some(handle) = Handle::current() {
+pub(crate) fn work(time: u64, location: Place) {
+    if let Some(handle) = begin(location) {
         handle.with(|running| running.pay(time));
     }
 }

@@ -11,9 +11,9 @@ use thiserror::Error;
 
 /// How long each operation takes, in picoseconds, and how far a core runs ahead.
 ///
-/// Sources: *\[M\]* means the latencies of a two-socket Nehalem in D. Molka and others, "Memory
-/// Performance and Cache Coherency Effects on an Intel Nehalem Multiprocessor System" (PACT 2009),
-/// rounded, for the server; *\[V\]* a measurement on a virtual machine with two cores, for
+/// Sources: *\[M\]* means the order of magnitude of the latencies that D. Molka and others measured
+/// on two sockets ("Memory Performance and Cache Coherency Effects on an Intel Nehalem
+/// Multiprocessor System", PACT 2009), for the server; *\[V\]* a measurement on a virtual machine with two cores, for
 /// [`two_vcpus`](Costs::two_vcpus); *\[E\]* an estimate: the order of magnitude is right.
 ///
 /// ```
@@ -57,9 +57,9 @@ pub struct Costs {
     pub misses: u64,
     /// Whether a core runs ahead of loads that decide a branch, outside of loops with a spin hint.
     pub speculates: bool,
-    /// Reading the clock \[E\], \[V\].
+    /// Reading the clock \[E\].
     pub clock: u64,
-    /// Yielding to the system when no other thread waits for the core \[E\], \[V\].
+    /// Yielding to the system when no other thread waits for the core \[E\].
     pub yields: u64,
     /// The part of a futex call that each caller pays \[E\].
     pub futex_call: u64,

@@ -129,8 +129,9 @@ pub fn begin_measuring() {
 /// ```
 /// slipring_coherence::work(std::time::Duration::from_nanos(100));
 /// ```
+#[track_caller]
 pub fn work(time: Duration) {
-    access::work(running::picos(time));
+    access::work(running::picos(time), Location::caller());
 }
 
 /// Reports that the core reads `len` bytes of plain memory, such as an event.

@@ -112,10 +112,21 @@ pub(crate) struct Memory {
     pub(crate) accesses_left: u64,
     /// When the next store of any core becomes visible.
     next_commit: u64,
+    /// A bit for each core with waiting stores.
+    buffering: u64,
     jitter: u64,
     random: u64,
     /// Memory of the virtual threads' stacks.
     stacks: Vec<Range<usize>>,
+}
+
+/// Returns the cores whose bits are set, the lowest first.
+pub(crate) fn cores(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        lowest
+    })
 }
 
 impl Memory {
@@ -144,6 +155,7 @@ impl Memory {
             turn_ends: 0,
             accesses_left: accesses,
             next_commit: u64::MAX,
+            buffering: 0,
             jitter: machine.jitter,
             // Not zero, which this generator would keep.
             random: machine.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
@@ -182,11 +194,10 @@ impl Memory {
     fn commit(&mut self, to: u64) {
         loop {
             let (mut first, mut at) = (usize::MAX, u64::MAX);
-            for (number, core) in self.cores.iter().enumerate() {
-                if let Some(waiting) = core.buffer.front()
-                    && waiting.done < at
-                {
-                    (first, at) = (number, waiting.done);
+            for number in cores(self.buffering) {
+                let done = self.cores[number].buffer[0].done;
+                if done < at {
+                    (first, at) = (number, done);
                 }
             }
             self.next_commit = at;
@@ -204,7 +215,11 @@ impl Memory {
                     continue;
                 }
             }
-            self.cores[first].buffer.pop_front();
+            let buffer = &mut self.cores[first].buffer;
+            buffer.pop_front();
+            if buffer.is_empty() {
+                self.buffering &= !(1 << first);
+            }
             if let Some(value) = oldest.value {
                 value.write();
             }
@@ -415,6 +430,7 @@ impl Memory {
         if done > core.clock || !core.buffer.is_empty() {
             core.buffer.push_back(Waiting { done, arrives, line, value });
             core.buffered += 1;
+            self.buffering |= 1 << me;
             self.next_commit = self.next_commit.min(done);
         } else if let Some(value) = value {
             value.write();

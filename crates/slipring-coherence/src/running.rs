@@ -23,7 +23,7 @@ use corosensei::{Coroutine, Yielder};
 use crate::counts::Counts;
 use crate::error::{Cause, Deadlock, LimitReached, Position, SimulationError, Wait, Word};
 use crate::lines::ByAddress;
-use crate::memory::Memory;
+use crate::memory::{Memory, cores};
 
 /// A virtual thread: its run, and its number in the run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -128,6 +128,8 @@ pub(crate) struct Running {
     /// The core whose turn it is.
     pub(crate) current: usize,
     pub(crate) places: Vec<Place>,
+    /// A bit for each core whose place is not free.
+    pub(crate) busy: u64,
     pub(crate) threads: Vec<ThreadRecord>,
     /// Number of the simulation's own threads that have not ended.
     pub(crate) mains_left: usize,
@@ -278,17 +280,18 @@ impl Running {
         self.memory.accesses_left == 0 || self.memory.cores[core].clock > self.limit
     }
 
-    /// Chooses the core that runs next, or returns how the run ends: `Ok(None)` is its good end.
-    pub(crate) fn choose(&mut self) -> Result<Option<usize>, SimulationError> {
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
+    /// Chooses the core that runs next. Returns `None` if the run is over, well or with a `failure`.
+    pub(crate) fn choose(&mut self) -> Option<usize> {
+        if self.failure.is_some() {
+            return None;
         }
         if self.mains_left == 0 {
-            return self.unjoined_panic().map_or(Ok(None), Err);
+            self.failure = self.unjoined_panic();
+            return None;
         }
         let (mut first, mut least, mut second) = (0, u64::MAX, u64::MAX);
-        for (core, place) in self.places.iter().enumerate() {
-            let time = match place.state {
+        for core in cores(self.busy) {
+            let time = match &self.places[core].state {
                 State::Free => continue,
                 State::Runnable => self.memory.cores[core].clock,
                 State::Asleep(asleep) => asleep.until,
@@ -299,18 +302,26 @@ impl Running {
                 second = time;
             }
         }
-        if least == u64::MAX {
-            return Err(self.unjoined_panic().unwrap_or_else(|| self.deadlock()));
-        }
-        if self.memory.accesses_left == 0 || least > self.limit {
-            return Err(self.unjoined_panic().unwrap_or_else(|| self.limit_error()));
+        if least > self.limit || self.memory.accesses_left == 0 {
+            self.failure = Some(self.failure_at(least));
+            return None;
         }
         if let State::Asleep(_) = self.places[first].state {
             self.end_sleep(first, least, false);
         }
         self.current = first;
         self.memory.turn_ends = second.min(self.limit);
-        Ok(Some(first))
+        Some(first)
+    }
+
+    /// Returns why no thread can go on, of which the first would at `least`. A panic that no thread
+    /// has joined is the likely cause.
+    #[cold]
+    fn failure_at(&mut self, least: u64) -> SimulationError {
+        self.unjoined_panic().unwrap_or_else(|| match least {
+            u64::MAX => self.deadlock(),
+            _ => self.limit_error(),
+        })
     }
 
     /// Makes a sleeping core runnable at `time`.

@@ -137,6 +137,7 @@ impl<'a> Simulation<'a> {
             run: next_run(),
             current: 0,
             places: sockets.iter().map(|_| free()).collect(),
+            busy: 0,
             threads: Vec::new(),
             mains_left: 0,
             ended_at: 0,
@@ -164,6 +165,7 @@ impl<'a> Simulation<'a> {
             // I1: threads that have not ended.
             mem::forget(place.body.take());
         }
+        running.threads.iter_mut().for_each(|thread| mem::forget(mem::take(&mut thread.locals)));
         result?;
         running.memory.commit_all();
         Ok(report(self.machine.name, &running))
@@ -204,7 +206,7 @@ fn free() -> Place {
 
 /// Resumes the threads, each at its turn, until the run ends.
 fn run_all(handle: Handle) -> Result<(), SimulationError> {
-    while let Some(core) = handle.with(Running::choose)? {
+    while let Some(core) = handle.with(Running::choose) {
         let body = handle.with(|running| running.places[core].body.take());
         let mut body = body.expect("a core that is not free has a thread");
         match body.resume(()) {
@@ -217,7 +219,7 @@ fn run_all(handle: Handle) -> Result<(), SimulationError> {
             }
         }
     }
-    Ok(())
+    handle.with(|running| running.failure.take()).map_or(Ok(()), Err)
 }
 
 fn report(machine: String, running: &Running) -> Report {

@@ -283,6 +283,7 @@ pub(crate) unsafe fn add_thread<'a>(
         let place = &mut running.places[core];
         (place.state, place.thread, place.token) = (State::Runnable, thread, false);
         place.body = Some(body);
+        running.busy |= 1 << core;
         let of = &mut running.memory.cores[core];
         of.clock = of.clock.max(now);
         of.counts = Counts::default();
@@ -321,6 +322,7 @@ fn end_thread(handle: Handle, mut message: Option<String>) {
         let joiners = mem::take(&mut running.threads[number].joiners);
         joiners.into_iter().for_each(|joiner| wake(running, joiner));
         running.places[core].state = State::Free;
+        running.busy &= !(1 << core);
         let thread = &mut running.threads[number];
         thread.ended = true;
         thread.counts = mem::take(&mut running.memory.cores[core].counts);

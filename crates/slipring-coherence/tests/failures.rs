@@ -102,6 +102,29 @@ fn a_livelock_says_where_the_threads_are() {
 }
 
 #[test]
+fn loops_without_accesses_reach_the_limit() {
+    let machine = server("1x2");
+    let limit = Limit { time: Duration::from_micros(10), ..Limit::default() };
+    let loops: [fn(); 4] = [
+        || work(Duration::from_nanos(10)),
+        || {
+            sync::now();
+        },
+        sync::spin_loop,
+        || sync::sleep(Duration::ZERO),
+    ];
+    for body in loops {
+        let repeat = move || {
+            loop {
+                body();
+            }
+        };
+        let error = Simulation::new(&machine).limit(limit).thread("only", repeat).run();
+        assert!(matches!(error, Err(SimulationError::Limit(_))), "{error:?}");
+    }
+}
+
+#[test]
 fn a_panic_names_its_thread_and_keeps_its_text() {
     let quiet = Simulation::new(&server("1x3"))
         .thread("waits", sync::park)

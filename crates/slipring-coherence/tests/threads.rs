@@ -286,11 +286,19 @@ fn a_thread_gets_the_core_of_one_that_has_ended() {
 
 #[test]
 fn detached_threads_end_with_the_run() {
+    struct Loud;
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            panic!("the local of a leaked thread is leaked, too");
+        }
+    }
+    static LOUD: CoreLocal<Loud> = CoreLocal::new(|| Loud);
     let kept = Arc::new(());
     let owned = kept.clone();
     alone(move || {
         sync::spawn(move || {
             let _owned = owned;
+            LOUD.with(|_| ());
             loop {
                 sync::park();
             }
