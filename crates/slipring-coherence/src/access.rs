@@ -170,7 +170,7 @@ pub(crate) fn pause(location: Place) -> bool {
         memory.cores[me].location = location;
         memory.pause(me);
     });
-    handle.point();
+    handle.spin_point();
     true
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn yield_now(location: Place) -> bool {
     let Some(handle) = begin(location) else { return false };
     handle.drain();
     handle.memory(|memory, me| memory.yielded(me));
-    handle.point();
+    handle.spin_point();
     true
 }
 

@@ -223,6 +223,15 @@ impl Handle {
         self.memory(|memory, me| memory.commit_due(me));
     }
 
+    /// Does the same as [`point`](Handle::point) in a loop that waits for another thread, and so
+    /// also lets others run while this thread unwinds.
+    pub(crate) fn spin_point(self) {
+        if self.memory(|memory, me| memory.cores[me].clock > memory.turn_ends) {
+            self.switch();
+        }
+        self.memory(|memory, me| memory.commit_due(me));
+    }
+
     /// Lets other threads run, although this one could.
     #[cold]
     fn pass(self) {

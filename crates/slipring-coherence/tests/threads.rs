@@ -122,6 +122,34 @@ fn other_threads_do_not_unwind_with_one() {
 }
 
 #[test]
+fn a_destructor_can_spin_for_another_thread() {
+    struct Spins<'a>(&'a AtomicU32);
+    impl Drop for Spins<'_> {
+        fn drop(&mut self) {
+            while self.0.load(Acquire) == 0 {
+                sync::spin_loop();
+            }
+        }
+    }
+    let word = AtomicU32::new(0);
+    Simulation::new(&machine())
+        .thread("panics", || {
+            let ended = catch_unwind(AssertUnwindSafe(|| {
+                let _spins = Spins(&word);
+                panic!("on purpose");
+            }));
+            assert!(ended.is_err());
+        })
+        .thread("stores", || {
+            work(micros(1));
+            assert!(!sync::panicking());
+            word.store(1, Release);
+        })
+        .run()
+        .unwrap();
+}
+
+#[test]
 fn a_condition_wakes_its_waiters() {
     both(|| {
         let (turn, changed) = (Mutex::new(0), Condvar::new());
