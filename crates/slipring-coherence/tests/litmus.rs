@@ -13,6 +13,8 @@ static LINES: Lines = Lines;
 fn machine(seed: u64) -> Machine {
     let mut machine = Machine::server("2x2".parse().unwrap());
     (machine.jitter, machine.seed) = (90, seed);
+    // Much shorter than a transfer, so that a store of another core still waits when it ends.
+    (machine.costs.membarrier, machine.costs.interrupt) = (1, 0);
     machine
 }
 
