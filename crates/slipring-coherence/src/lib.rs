@@ -63,14 +63,19 @@
 //!   reason, a store to an atomic on a virtual thread's stack is seen at once.
 //! - A program that takes no other input: no real clock, no random state, no system threads.
 //!
-//! # Exclusive access
+//! # Late stores
 //!
-//! A store may still wait when its core gets the word for itself. `get_mut` makes it visible first;
-//! a move, which no function of this crate sees, does not. So a value with atomics is not moved
-//! within a run once a virtual thread has stored to it by a shared reference, unless it is on that
-//! thread's stack. A move then loses the store. The late store goes to the old place, which stays
-//! allocated, so memory that is reused by the program itself (a pool, an enumeration that changes
-//! its variant) may not have held such an atomic before.
+//! A store can still wait when a thread gets its word for itself. `get_mut` makes the store visible
+//! first, and memory that is freed stays allocated until the end of the run. Three things remain
+//! with the program, since no function of this crate sees them:
+//!
+//! - A value with atomics is not moved once a virtual thread has stored to it through a shared
+//!   reference, unless it is on such a thread's stack: the store would go to the old place.
+//! - For the same reason, memory in which an atomic was is not reused in the run for something
+//!   else, as by an enumeration that changes its variant, and not unmapped.
+//! - The count within an [`Arc`](std::sync::Arc) is real. So its last owner can load a value that
+//!   is older than a store that another thread made before it dropped its own handle. On a real
+//!   core, the drop would have waited for the store.
 //!
 //! # Leaks
 //!
