@@ -13,8 +13,9 @@ use thiserror::Error;
 ///
 /// Sources: *\[M\]* means the order of magnitude of the latencies that D. Molka and others measured
 /// on two sockets ("Memory Performance and Cache Coherency Effects on an Intel Nehalem
-/// Multiprocessor System", PACT 2009), for the server; *\[V\]* a measurement on a virtual machine with two cores, for
-/// [`two_vcpus`](Costs::two_vcpus); *\[E\]* an estimate: the order of magnitude is right.
+/// Multiprocessor System", PACT 2009), for the server; *\[V\]* a measurement on a virtual machine
+/// with two cores, for [`two_vcpus`](Costs::two_vcpus); *\[E\]* an estimate: the order of magnitude
+/// is right.
 ///
 /// ```
 /// use slipring_coherence::Costs;

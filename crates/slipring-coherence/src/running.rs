@@ -289,7 +289,8 @@ impl Running {
         self.memory.accesses_left == 0 || self.memory.cores[core].clock > self.limit
     }
 
-    /// Chooses the core that runs next. Returns `None` if the run is over, well or with a `failure`.
+    /// Chooses the core that runs next. Returns `None` if the run is over, well or with a
+    /// `failure`.
     pub(crate) fn choose(&mut self) -> Option<usize> {
         if self.failure.is_some() {
             return None;
