@@ -3,7 +3,7 @@
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::base::sync::{Arc, Condvar, Mutex, lock, twin, whole};
+use crate::base::sync::{Arc, Condvar, Mutex, lock, now, sleep, twin, whole};
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::sealed as lease;
 use crate::consumer::waiting::Waiting;
@@ -205,24 +205,24 @@ impl Selector {
                 handles.iter_mut().for_each(|handle| handle.disarm());
                 return Some(ready);
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if deadline.is_some_and(|deadline| now() >= deadline) {
                 handles.iter_mut().for_each(|handle| handle.disarm());
                 return None;
             }
-            let limit = earliest.map(|earliest| earliest.saturating_duration_since(Instant::now()));
+            let limit = earliest.map(|earliest| earliest.saturating_duration_since(now()));
             if wakes {
                 self.park(limit);
             } else {
-                std::thread::sleep(limit.unwrap_or(NAP).min(NAP));
+                sleep(limit.unwrap_or(NAP).min(NAP));
             }
         }
     }
 
     fn park(&self, limit: Option<Duration>) {
         let mut woken = lock(&self.parked.woken);
-        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let until = limit.and_then(|limit| now().checked_add(limit));
         while !*woken {
-            woken = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+            woken = match until.map(|until| until.saturating_duration_since(now())) {
                 None => whole(self.parked.changed.wait(woken)),
                 Some(Duration::ZERO) => return,
                 Some(left) => whole(self.parked.changed.wait_timeout(woken, left)).0,

@@ -1,8 +1,9 @@
-//! Exports atomics, locks, fences and pauses. They come from the standard library, or, under `--cfg
-//! slipring_loom`, from the model checker.
+//! Exports atomics, locks, fences, pauses, threads, thread-locals and the clock. They come from the
+//! standard library. Under `--cfg slipring_loom`, those that models cover come from the model
+//! checker.
 //!
-//! Outside of tests, no other file imports `std::sync::atomic`, because the models do not cover
-//! accesses through it.
+//! Outside of tests, no other file but `base/system.rs` names these parts of the standard library,
+//! so that a backend can replace all of them.
 
 /// An atomic counter that the models do not cover. Apart from the count of owners
 /// (`ring/owner_count.rs`), no such counter orders other accesses.
@@ -22,8 +23,17 @@ pub(crate) use std::sync::{Arc, Weak};
 use std::sync::{LockResult, PoisonError};
 #[cfg(not(all(test, slipring_loom)))]
 pub(crate) use std::thread::panicking;
-pub(crate) use std::thread::sleep;
+pub(crate) use std::thread::{available_parallelism, sleep};
+use std::time::Duration;
 pub(crate) use std::time::Instant;
+/// The standard library's locks and threads, even in models: those with which a graph is built,
+/// starts and ends, which no model covers.
+pub(crate) mod unmodelled {
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use std::thread::{
+        Builder as ThreadBuilder, JoinHandle, ThreadId, current as this_thread, scope,
+    };
+}
 
 #[cfg(not(slipring_loom))]
 mod chosen {
@@ -69,6 +79,18 @@ mod chosen {
 
 pub(crate) use chosen::*;
 
+/// Returns the time of the clock by which the library waits and measures.
+#[inline(always)]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Reads the clock, and returns the time since `begin`.
+#[inline(always)]
+pub(crate) fn elapsed(begin: Instant) -> Duration {
+    now().saturating_duration_since(begin)
+}
+
 /// Returns the guard of a lock, poisoned or not. A critical section of this crate leaves the lock's
 /// data consistent, even if the section panics.
 pub(crate) fn whole<G>(locked: LockResult<G>) -> G {
@@ -89,6 +111,17 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
     all.extend((0..len).map(make));
     Some(all.into_boxed_slice())
 }
+
+/// Declares variables of which each thread has its own, as `thread_local!` of the standard library
+/// does. The threads of a model share these variables, because they run on one system thread.
+macro_rules! per_thread {
+    ($($(#[$attribute:meta])* static $name:ident: $type:ty = const { $init:expr };)+) => {
+        ::std::thread_local! {
+            $($(#[$attribute])* static $name: $type = const { $init };)+
+        }
+    };
+}
+pub(crate) use per_thread;
 
 /// `twin!("name": right => wrong)` evaluates to `wrong` in a model that chose the twin `name`, and
 /// to `right` everywhere else.

@@ -11,6 +11,7 @@ use std::task::{Poll, Waker, ready};
 use std::time::Instant;
 
 use crate::base::name::Name;
+use crate::base::sync::now;
 use crate::consumer::batch::Batch;
 use crate::consumer::local_worker::LocalWorkerPosition;
 use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Writing, sealed};
@@ -305,7 +306,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             // A wait does not check the deadline if it ends because an event seems to be available.
             // Other processes may make such an event appear again and again, so the loop checks the
             // deadline here.
-            if waited && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if waited && deadline.is_some_and(|deadline| now() >= deadline) {
                 return Err(Unmet::TimedOut);
             }
             self.position.wait(deadline)?;

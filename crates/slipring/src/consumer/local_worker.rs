@@ -4,7 +4,7 @@
 //! The module [`worker`](crate::consumer::worker) states the invariants.
 
 use crate::base::edge;
-use crate::base::sync::{Instant, Relaxed, twin};
+use crate::base::sync::{Relaxed, now, panicking, twin};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
 use crate::consumer::waiting::{Counting as _, Waiting as _};
 use crate::consumer::worker::{LANDMARK_BITS, Offer, WorkerPosition, WorkerRole};
@@ -101,7 +101,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
                     self.taken = core.control.timed.then(|| {
                         // The clock's reading at the end of a chunk is also the start time of the
                         // next chunk.
-                        (self.chunk_ended.take().unwrap_or_else(Instant::now), len)
+                        (self.chunk_ended.take().unwrap_or_else(now), len)
                     });
                     return true;
                 }
@@ -147,7 +147,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         let remain = control.membership.remove_worker(self.state.stage);
         if self.next != self.chunk_end
             && remain > 0
-            && !std::thread::panicking()
+            && !panicking()
             && control.status.stopped().is_none()
         {
             twin!("orphan-unbound": self.release() => control.release(self.bound_line, IDLE, &[]));
@@ -155,7 +155,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             self.state.control().orphan(self.state.stage, orphan);
         } else if self.ended().is_some() {
             // A drop after the graph's end is no failure.
-        } else if std::thread::panicking() {
+        } else if panicking() {
             self.state.fail_dropped(self.next());
         } else if remain == 0 {
             control.fail(self.state.stage, Some(self.next()), Cause::Dropped);

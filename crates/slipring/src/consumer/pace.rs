@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::sync::now;
 use crate::consumer::position::ConsumerState;
 use crate::ring::plan::Stage;
 use crate::ring::policy::Policy;
@@ -192,7 +193,7 @@ impl Pace {
     #[inline(never)]
     fn read_clock(&mut self) -> bool {
         let (_, events) = std::mem::take(&mut self.since_reading);
-        let now = Instant::now();
+        let now = now();
         let Some((last, released)) = self.readings else {
             self.readings = Some((now, now));
             return false;
@@ -230,7 +231,7 @@ impl Pace {
     #[inline(always)]
     pub(crate) fn release(&mut self, release: impl FnOnce()) {
         if self.is_release_timed {
-            return self.release_timed(Instant::now, release);
+            return self.release_timed(now, release);
         }
         release();
         if let Some((last, released)) = &mut self.readings {
@@ -274,6 +275,6 @@ impl Pace {
 
     /// Returns the time at which the handler's `idle` is called again, if a wait starts now.
     pub(crate) fn idles_until(&self) -> Option<Instant> {
-        self.idle_every.and_then(|every| Instant::now().checked_add(every))
+        self.idle_every.and_then(|every| now().checked_add(every))
     }
 }

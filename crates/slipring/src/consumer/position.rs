@@ -17,6 +17,7 @@
 //! - I3: a consumer never lends a tombstone to a handler. It passes over the tombstone, and
 //!   releases the tombstone's slots as it releases an event's slot.
 
+use crate::base::sync::panicking;
 use crate::consumer::spacing::CallSpacing;
 use crate::errors::{Cause, WaitError};
 use crate::ring::control::Control;
@@ -348,7 +349,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
     /// stage still needs it; `at` is the position of the handle's next event.
     pub(crate) fn fail_dropped(&self, at: u64) {
         if self.control().status.ended(at).is_none() {
-            let cause = if std::thread::panicking() {
+            let cause = if panicking() {
                 Cause::Panic("the thread that held its handle panicked".into())
             } else {
                 Cause::Dropped

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::base::sync::spin_loop;
+use crate::base::sync::{now, spin_loop};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
 use crate::errors::WaitError;
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
@@ -115,7 +115,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     fn wait_helping(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
         let core = self.state().core.clone();
         loop {
-            let now = Instant::now();
+            let now = now();
             if deadline.is_none_or(|deadline| now < deadline)
                 && helper::step(&core.control, deadline)
             {

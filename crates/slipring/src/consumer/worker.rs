@@ -24,7 +24,7 @@ use std::cell::Cell;
 
 use std::time::{Duration, Instant};
 
-use crate::base::sync::{Relaxed, twin};
+use crate::base::sync::{Relaxed, now, twin};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, Runs};
 use crate::errors::WaitError;
 use crate::ring::owner::Owner;
@@ -293,7 +293,7 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     /// Adapts the next chunk's length to the time that the finished chunk took.
     fn adapt(&mut self) {
         if let Some((started_at, len)) = self.taken.take() {
-            let now = Instant::now();
+            let now = now();
             self.chunk_ended = Some(now);
             self.role.chunk_ended(now, || self.state.core.world.notice());
             let took = now.saturating_duration_since(started_at);

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use crate::base::name::Name;
+use crate::base::sync::unmodelled::{Mutex, MutexGuard};
 use crate::base::sync::whole;
 use crate::consumer::handle::{
     Consumer, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, Writer,

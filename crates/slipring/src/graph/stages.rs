@@ -1,7 +1,8 @@
 //! The stages of one graph. Until the graph is built, the user can change a stage through its key.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use crate::base::sync::unmodelled::{Mutex, MutexGuard};
 use crate::base::sync::whole;
 use crate::ring::spec::{Delivery, StageList};
 

@@ -7,8 +7,7 @@
 //! - I2: no reference to a graph is dropped under the lock of a `StageRef`, because the drop of the
 //!   last one may free memory and run user code.
 
-use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard};
-
+use crate::base::sync::unmodelled::{Mutex, MutexGuard};
 use crate::base::sync::{Arc, Weak, whole};
 use crate::errors::{BuildError, SubscribeError};
 use crate::ring::core::Core;
@@ -17,7 +16,7 @@ use crate::ring::slots::Layout;
 
 /// A reference to one stage of a graph, which is set when the graph is built. All clones refer to
 /// the same stage.
-pub(super) struct StageRef<E, L: Layout>(Arc<StdMutex<Target<E, L>>>);
+pub(super) struct StageRef<E, L: Layout>(Arc<Mutex<Target<E, L>>>);
 
 /// A graph, and the index of one of its stages.
 type Target<E, L> = (Weak<Core<E, L>>, usize);
@@ -31,15 +30,15 @@ impl<E, L: Layout> Clone for StageRef<E, L> {
 impl<E, L: Layout> StageRef<E, L> {
     /// Creates a reference that refers to no graph yet.
     pub(super) fn unbound() -> Self {
-        StageRef(Arc::new(StdMutex::new((Weak::new(), 0))))
+        StageRef(Arc::new(Mutex::new((Weak::new(), 0))))
     }
 
     /// Creates a reference to the stage with the index `stage` of the graph `core`.
     pub(super) fn bound(core: &Owner<E, L>, stage: usize) -> Self {
-        StageRef(Arc::new(StdMutex::new((core.observed(), stage))))
+        StageRef(Arc::new(Mutex::new((core.observed(), stage))))
     }
 
-    fn lock(&self) -> StdGuard<'_, Target<E, L>> {
+    fn lock(&self) -> MutexGuard<'_, Target<E, L>> {
         whole(self.0.lock())
     }
 

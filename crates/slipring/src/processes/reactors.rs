@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::base::panics::drop_payload;
-use crate::base::sync::{Arc, Instant, Relaxed, Statistic, Weak, start_thread};
+use crate::base::sync::{Arc, Instant, Relaxed, Statistic, Weak, now, start_thread};
 use crate::ring::waits::{NumberedQueue, Place, WaitingTask};
 use crate::wait::queue::WaitQueue;
 use crate::wait::reactor::{Reactor, Task};
@@ -117,8 +117,7 @@ pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn SleptFor>, index: usize) {
     loop {
         // In a model, the thread always lingers, because a lingering thread is harder to wake
         // correctly than an idle one.
-        let lingers =
-            cfg!(slipring_loom) || lingers_until.is_some_and(|until| Instant::now() < until);
+        let lingers = cfg!(slipring_loom) || lingers_until.is_some_and(|until| now() < until);
         if !reactor.enter(lingers) {
             return;
         }
@@ -135,7 +134,7 @@ pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn SleptFor>, index: usize) {
         if !notified.is_empty() {
             // After a task was woken, it often waits again soon. Until then the thread sleeps in
             // the queue, so that the task need not wake the thread.
-            lingers_until = Instant::now().checked_add(notice);
+            lingers_until = now().checked_add(notice);
         }
         wake(notified);
     }
@@ -163,10 +162,10 @@ fn turn(
     let _inside = Inside(reactor);
     let ring = ring.upgrade()?;
     let (queue, notice) = (ring.queue(index), ring.notice());
-    let began = Instant::now();
+    let began = now();
     let due = *next_check.get_or_insert_with(|| began.checked_add(notice).unwrap_or(began));
     let mut notified = reactor.sleep(queue, due.saturating_duration_since(began));
-    if notified.is_empty() && due <= Instant::now() {
+    if notified.is_empty() && due <= now() {
         *next_check = None;
         for (number, (party, at)) in reactor.armed() {
             if ring.watch(number, Place { party, at }) {

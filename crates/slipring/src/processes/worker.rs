@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::base::edge;
-use crate::base::sync::{Instant, Relaxed, twin};
+use crate::base::sync::{Instant, Relaxed, now, twin};
 use crate::consumer::position::Availability as _;
 use crate::consumer::waiting::Counting as _;
 use crate::consumer::waiting::Waiting as _;
@@ -176,7 +176,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
                 (self.next, self.chunk_end) = (seq, end);
                 self.taken = control.timed.then(|| {
                     // The reading of the clock at the end of a chunk also serves the next chunk.
-                    (self.chunk_ended.take().unwrap_or_else(Instant::now), len)
+                    (self.chunk_ended.take().unwrap_or_else(now), len)
                 });
                 return true;
             }

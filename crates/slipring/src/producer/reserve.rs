@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::task::{Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use crate::base::sync::{Relaxed, spin_loop, twin};
+use crate::base::sync::{Relaxed, now, spin_loop, twin};
 use crate::errors::{ClaimError, WaitError};
 use crate::producer::handle::{Producer, Refusal, sealed};
 use crate::ring::core::Core;
@@ -284,7 +284,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // The loop checks the deadline itself, because a round may end without a wait: a position
         // seemed free, and another producer took it. Other producers can cause any number of such
         // rounds.
-        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let is_over = || deadline.is_some_and(|deadline| now() >= deadline);
         let mut round = 0u64;
         loop {
             match refusal {

@@ -21,6 +21,7 @@ use super::handover::{Settlement, WaiterHalf};
 use super::sleep::Sleep;
 use super::sleeper::Sleeper;
 use crate::base::panics::{Contained, drop_contained};
+use crate::base::sync::now;
 use crate::errors::{AwaitError, WaitError};
 use crate::ring::asked::Asked;
 use crate::wait::{
@@ -162,7 +163,7 @@ impl<T> Awaited<T> {
     pub fn wait_for(&mut self, time: Duration) -> Result<T, AwaitError> {
         match self.try_take()? {
             Some(value) => Ok(value),
-            None => match Instant::now().checked_add(time) {
+            None => match now().checked_add(time) {
                 Some(deadline) => self.wait_on(Some(deadline)),
                 None => self.wait_on(None),
             },
@@ -274,15 +275,15 @@ impl<T> Awaited<T> {
     /// Waits for the answer to a request.
     fn wait_for_answer(&mut self, deadline: Option<Instant>) -> Result<T, AwaitError> {
         // A caller's own deadline replaces the strategy's timeout.
-        let timeout = || self.strategy().timeout().and_then(|it| Instant::now().checked_add(it));
+        let timeout = || self.strategy().timeout().and_then(|it| now().checked_add(it));
         let deadline = deadline.or_else(timeout);
         loop {
             let Some(asked) = &self.asked else { return Err(AwaitError::Taken) };
-            let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            let is_late = deadline.is_some_and(|deadline| now() >= deadline);
             // This thread may itself run the stage that gives the answer.
             let stepped = !is_late && asked.step(deadline);
             if !stepped {
-                let look = || Instant::now().checked_add(Asked::LOOK_AGAIN);
+                let look = || now().checked_add(Asked::LOOK_AGAIN);
                 let look = if asked.is_helped() { look() } else { None };
                 let until = [deadline, asked.deadline(), look].into_iter().flatten().min();
                 let notice = asked.is_inside().then_some(Asked::NAP);

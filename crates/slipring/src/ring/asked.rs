@@ -4,7 +4,7 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, now};
 use crate::errors::{AwaitError, WaitError};
 use crate::ring::askers::{AskedRing, Askers};
 use crate::ring::control::Control;
@@ -90,7 +90,7 @@ impl Asked {
 
     /// Fails the graph if its deadline has passed.
     pub(crate) fn expire(&self) {
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if self.deadline.is_some_and(|deadline| now() >= deadline) {
             self.askers.expire(self.seq);
         }
     }

@@ -17,11 +17,11 @@
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::base::edge;
 use crate::base::panics::{drop_payload, panic_message};
-use crate::base::sync::{Arc, Line, Relaxed, Statistic, twin};
+use crate::base::sync::{Arc, Line, Relaxed, Statistic, now, sleep, twin};
 use crate::errors::{Cause, Failure, WaitError};
 use crate::ring::askers::Askers;
 use crate::ring::board::{Board, IsOwnProcess};
@@ -270,14 +270,13 @@ impl Control {
 
     /// Puts the current thread to sleep for `time`, or until the graph ends or its deadline passes.
     pub(crate) fn pause(&self, time: Duration, party: usize, at: u64) {
-        let until = Instant::now().checked_add(time);
+        let until = now().checked_add(time);
         while self.status.is_running() {
-            let left = until
-                .map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(now()));
             if left.is_zero() || self.expire(party, at) {
                 return;
             }
-            std::thread::sleep(left.min(Duration::from_millis(10)));
+            sleep(left.min(Duration::from_millis(10)));
         }
     }
 

@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use crate::base::maybe_mapped::{Mapping, MaybeMapped};
-use crate::base::sync::{Line, Relaxed, Statistic, array};
+use crate::base::sync::{Line, Relaxed, Statistic, array, elapsed, now};
 use crate::errors::{Latency, Turns};
 use crate::ring::plan::Plan;
 use crate::ring::spec::{Delivery, ThreadChoice};
@@ -341,7 +341,7 @@ impl Samples {
         };
         Some(Samples {
             shift,
-            epoch: Instant::now(),
+            epoch: now(),
             published: array(usize::try_from(kept).ok()?, |_| Statistic::new(0))?,
             stages: array(stages, |_| Line::new(taken()))?,
         })
@@ -365,7 +365,7 @@ impl Samples {
         let (mut from, mut len) = (from, len);
         while let Some(seq) = self.sampled(from, len) {
             self.slot(seq).store(
-                if live { (self.epoch.elapsed().as_nanos() as u64).max(1) } else { 0 },
+                if live { (elapsed(self.epoch).as_nanos() as u64).max(1) } else { 0 },
                 Relaxed,
             );
             let done = seq.wrapping_sub(from) + 1;
@@ -386,7 +386,7 @@ impl Samples {
             "no stage holds more than the ring has"
         );
         let Some(first) = self.sampled(from, len) else { return };
-        let now = self.epoch.elapsed().as_nanos() as u64;
+        let now = elapsed(self.epoch).as_nanos() as u64;
         let taken = &self.stages[stage];
         for offset in (first.wrapping_sub(from)..len).step_by(1 << self.shift) {
             let seq = from.wrapping_add(offset);

@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
+use crate::base::sync::per_thread;
 use crate::ring::control::Control;
 
 /// Runs the stages of one graph.
@@ -42,7 +43,7 @@ struct Entry {
     outer: Option<NonNull<Entry>>,
 }
 
-thread_local! {
+per_thread! {
     /// The entry of the innermost call of [`during`].
     static INNERMOST: Cell<Option<NonNull<Entry>>> = const { Cell::new(None) };
 }

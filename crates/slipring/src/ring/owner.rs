@@ -21,7 +21,7 @@ use std::panic::resume_unwind;
 use std::ptr;
 
 use crate::base::panics::{drop_payload, panic_message};
-use crate::base::sync::{Arc, Weak};
+use crate::base::sync::{Arc, Weak, panicking};
 use crate::ring::core::Core;
 use crate::ring::slots::Layout;
 use crate::ring::world::World as _;
@@ -108,7 +108,7 @@ impl<E, L: Layout> Drop for Owner<E, L> {
         if let Some(panic) = self.leave() {
             // If a panic from an event's drop were resumed on a thread that is already unwinding,
             // the process would abort.
-            if std::thread::panicking() { drop_payload(panic) } else { resume_unwind(panic) }
+            if panicking() { drop_payload(panic) } else { resume_unwind(panic) }
         }
     }
 }

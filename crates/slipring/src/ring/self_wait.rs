@@ -20,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ptr;
 
-use crate::base::sync::Relaxed;
+use crate::base::sync::{Relaxed, per_thread};
 use crate::ring::control::Control;
 use crate::ring::waits::SelfWait;
 use crate::ring::words::{IDLE, ahead, bound_ahead};
@@ -40,7 +40,7 @@ struct Nesting {
     entries: [Cell<Entry>; DEPTH],
 }
 
-thread_local! {
+per_thread! {
     static INSIDE: Nesting = const {
         Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] }
     };

@@ -1,8 +1,7 @@
 //! Warnings about parties that spin on a core while another thread of the graph needs that core.
 
-use std::thread::{self, ThreadId};
-
 use crate::base::name::{Name, PRODUCER};
+use crate::base::sync::unmodelled::{ThreadId, this_thread};
 use crate::base::sync::{Mutex, Relaxed, Statistic, lock};
 use crate::base::system;
 use crate::ring::plan::Plan;
@@ -63,7 +62,7 @@ impl Cores {
         let Some(core) = system::only_core() else { return };
         let mut held = lock(&self.held);
         // Parties that share a thread cause no warning, because only one of them runs at a time.
-        let thread = thread::current().id();
+        let thread = this_thread().id();
         let other = held
             .iter()
             .find(|(taken, _, by)| *taken == core && *by != thread)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::base::edge;
 use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::name::Name;
-use crate::base::sync::{AtomicU32, AtomicU64, Line, Mutex, Relaxed, lock, may_die, twin};
+use crate::base::sync::{AtomicU32, AtomicU64, Line, Mutex, Relaxed, lock, may_die, now, twin};
 use crate::errors::{Cause, Failure, WaitError};
 
 const CLOSED: u32 = 1;
@@ -183,7 +183,7 @@ impl Status {
             record,
             failure: Mutex::new(None),
             known: CLOSED | HALTED | FAILED | if many_producers { CLOSING } else { 0 },
-            deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
+            deadline: deadline.and_then(|after| Some((now().checked_add(after)?, after))),
         }
     }
 
@@ -330,6 +330,6 @@ impl Status {
 
     /// If the deadline has passed, returns the time from the build to the deadline.
     pub(crate) fn overdue(&self) -> Option<Duration> {
-        self.deadline.filter(|(deadline, _)| Instant::now() >= *deadline).map(|(_, after)| after)
+        self.deadline.filter(|(deadline, _)| now() >= *deadline).map(|(_, after)| after)
     }
 }

@@ -9,6 +9,8 @@
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::base::sync::{elapsed, now};
+
 /// A streak of results ends at its call with this number. The number is so large that, per result,
 /// the readings of the clock and the wake-up cost less than a nanosecond. A streak of slow results
 /// ends earlier, after [`LONGEST`].
@@ -58,11 +60,11 @@ impl TaskBudget {
     fn check(&mut self, waker: &Waker) -> Poll<()> {
         let is_spent = match self.calls {
             TIMED_FROM => {
-                self.since = Some(Instant::now());
+                self.since = Some(now());
                 false
             }
             MOST.. => true,
-            _ => self.since.is_some_and(|since| since.elapsed() >= LONGEST),
+            _ => self.since.is_some_and(|since| elapsed(since) >= LONGEST),
         };
         if !is_spent {
             return Poll::Ready(());

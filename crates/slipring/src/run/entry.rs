@@ -16,6 +16,7 @@ use super::runner::BoxedRunner;
 use super::turn_clock::TurnClock;
 use crate::base::fault::Fault;
 use crate::base::panics::{drop_contained, panic_message};
+use crate::base::sync::now;
 use crate::consumer::drive::End;
 use crate::errors::Cause;
 use crate::ring::control::Control;
@@ -138,7 +139,7 @@ impl<'env> Entry<'env> {
         again: bool,
     ) -> Result<Option<Instant>, ()> {
         match self.idled {
-            Some(due) if !again && due.is_none_or(|due| Instant::now() < due) => Ok(due),
+            Some(due) if !again && due.is_none_or(|due| now() < due) => Ok(due),
             _ => {
                 let due = self.idle(supervisor)?;
                 self.idled = Some(due);

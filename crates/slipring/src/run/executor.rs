@@ -36,7 +36,7 @@ use super::runner::BoxedRunner;
 use crate::base::fault::Fault;
 use crate::base::panics::Contained;
 use crate::base::sync::{
-    AtomicU32, AtomicUsize, Line, Mutex, Relaxed, Statistic, lock, twin, yield_now,
+    AtomicU32, AtomicUsize, Line, Mutex, Relaxed, Statistic, lock, now, twin, yield_now,
 };
 use crate::base::turn::{InTurns, Turn};
 use crate::errors::Cause;
@@ -448,7 +448,7 @@ impl<'a, 'env> Helping<'a, 'env> {
     fn find(&self, history: &History, until: Option<Instant>) -> Option<Taken<'a, 'env>> {
         let Helping { executor, supervisor, .. } = self;
         let until = until.filter(|_| self_wait::innermost(supervisor.control).is_none());
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = until.map(|until| until.saturating_duration_since(now()));
         let usual = |entry| supervisor.control.counters.usual_turn(executor.stages[entry]);
         executor.find(history, |entry| {
             left.is_none_or(|left| usual(entry).is_some_and(|turn| turn <= left))

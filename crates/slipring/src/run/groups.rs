@@ -1,7 +1,7 @@
 //! Groups the runners that share a thread, and holds the planned threads until they start.
 
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::executor::{Executor, SharedThread};
 use super::hooks::{Hooks, OnStart};
@@ -11,6 +11,7 @@ use super::thread::StageThread;
 use super::threads::{SharedThreads, shared_thread_name};
 use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained};
+use crate::base::sync::unmodelled::Mutex;
 use crate::base::sync::whole;
 use crate::ring::control::Control;
 use crate::ring::plan::Plan;

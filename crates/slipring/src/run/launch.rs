@@ -4,7 +4,6 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::thread;
 
 use super::entry::{Supervisor, call_user};
 use super::executor::Executor;
@@ -15,6 +14,7 @@ use super::threads::SharedThreads;
 use crate::base::fault::Fault;
 use crate::base::name::PRODUCER;
 use crate::base::panics::{Contained, drop_contained, panic_message};
+use crate::base::sync::unmodelled::{ThreadBuilder, scope};
 use crate::errors::{Cause, Error, Failure, Report};
 use crate::producer::publish::FILL_PANIC;
 use crate::producer::{HELD_PANIC, Producer, sealed};
@@ -71,11 +71,11 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             on_faults: hooks.on_faults.as_ref(),
             thread: threads.iter().filter(is_shared).count(),
         };
-        let produced = thread::scope(|scope| {
+        let produced = scope(|scope| {
             for PlannedThread { name, place, stages, work } in threads {
                 let (core, work) = (&core, Handoff::new(work));
                 let (on_start, places) = (hooks.on_start.clone(), hooks.places.clone());
-                let (thread, taken) = (thread::Builder::new().name(name.clone()), work.clone());
+                let (thread, taken) = (ThreadBuilder::new().name(name.clone()), work.clone());
                 let spawned = thread.spawn_scoped(scope, move || {
                     let begin = ThreadBegin { name: &name, place: &place, places, on_start };
                     taken.run(begin, &core.control);

@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::groups::{Handoff, PlannedThread, ThreadBegin};
 use super::launch::Built;
@@ -12,7 +11,8 @@ use super::placement::{Assigned, Bound, bind};
 use crate::base::fault::Fault;
 use crate::base::name::Name;
 use crate::base::panics::{Contained, drop_contained, drop_payload};
-use crate::base::sync::whole;
+use crate::base::sync::unmodelled::{Condvar, JoinHandle, Mutex, ThreadBuilder, this_thread};
+use crate::base::sync::{now, whole};
 use crate::errors::{BindError, Cause, Error, Failure, Report};
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
@@ -35,7 +35,7 @@ pub struct Pipeline {
     /// How the drop joins the pipeline; `None` if the drop does not join it.
     on_drop: Option<OnDrop>,
     /// The threads, each with the indices of the stages that it may run.
-    threads: Vec<(Vec<usize>, thread::JoinHandle<()>)>,
+    threads: Vec<(Vec<usize>, JoinHandle<()>)>,
     running: Arc<RunningThreads>,
     /// Whether the user runs other stages by handles.
     has_handles: bool,
@@ -163,7 +163,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
             let (on_start, places) = (hooks.on_start.clone(), hooks.places.clone());
             let work = Handoff::new(work);
             let taken = work.clone();
-            let thread = thread::Builder::new().name(name.clone()).spawn(move || {
+            let thread = ThreadBuilder::new().name(name.clone()).spawn(move || {
                 let count_out = count_out;
                 let begin = ThreadBegin { name: &name, place: &place, places, on_start };
                 taken.run(begin, &shared.control);
@@ -375,7 +375,7 @@ impl Pipeline {
     /// If the calling thread belongs to the pipeline, returns the stage that it runs. If it runs
     /// several stages, returns the first of them.
     fn own_stage(&self) -> Option<usize> {
-        let own = thread::current().id();
+        let own = this_thread().id();
         let (stages, _) = self.threads.iter().find(|(_, handle)| handle.thread().id() == own)?;
         Some(self_wait::innermost(self.control()).unwrap_or(stages[0]))
     }
@@ -393,13 +393,13 @@ impl Pipeline {
     /// `limit`.
     fn wait(&mut self, limit: Option<Duration>) -> bool {
         // A limit beyond the clock's range counts as no limit.
-        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let deadline = limit.and_then(|limit| now().checked_add(limit));
         let mut count = whole(self.running.count.lock());
         while *count > 0 {
             count = match deadline {
                 None => whole(self.running.decreased.wait(count)),
                 Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
+                    let left = deadline.saturating_duration_since(now());
                     if left.is_zero() {
                         return false;
                     }
@@ -437,9 +437,9 @@ impl Drop for Pipeline {
     fn drop(&mut self) {
         let Some(OnDrop { limit, tell }) = self.on_drop.take() else { return };
         // A limit beyond the clock's range counts as no limit.
-        let until = Instant::now().checked_add(limit);
+        let until = now().checked_add(limit);
         let ended = loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let left = until.map(|until| until.saturating_duration_since(now()));
             let left = left.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
             if left.is_zero() || !self.goes_on() || self.wait(Some(left)) {
                 break self.join_within(Duration::ZERO);

@@ -8,6 +8,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::sync::{elapsed, now};
 use crate::base::system;
 use crate::ring::control::Control;
 
@@ -47,7 +48,7 @@ pub(super) struct Turn {
 impl TurnClock {
     /// Begins a turn of the stage with the index `stage`, on the thread with the number `thread`.
     pub(super) fn begin(&self, control: &Control, stage: usize, thread: usize) -> Turn {
-        let exact = (control.timed && self.until_exact == 0).then(Instant::now);
+        let exact = (control.timed && self.until_exact == 0).then(now);
         let coarse = if control.timed { system::coarse_nanos() } else { 0 };
         Turn { stage, thread, exact, coarse }
     }
@@ -65,7 +66,7 @@ impl TurnClock {
         if self.thread.replace(thread) != Some(thread) {
             control.counters.runs_on(stage, thread);
         }
-        let took = exact.map(|began| began.elapsed());
+        let took = exact.map(elapsed);
         let ticked = self.ended.saturating_sub(coarse);
         self.until_exact = match took {
             Some(took) if took < SHORT => TIMED_ONE_IN - 1,

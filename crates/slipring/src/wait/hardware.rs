@@ -2,9 +2,9 @@
 //! spin hint.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::base::sync::spin_loop;
+use crate::base::sync::{available_parallelism, elapsed, now, spin_loop};
 
 /// Returns the number of cores on which the calling thread may run.
 ///
@@ -16,7 +16,7 @@ pub(crate) fn cores() -> usize {
         // and most executions of models take less than 200.
         return 2;
     }
-    std::thread::available_parallelism().map_or(1, usize::from)
+    available_parallelism().map_or(1, usize::from)
 }
 
 /// Returns the number of spin hints that take about [`SPACING`], measured once per process.
@@ -32,9 +32,9 @@ pub(crate) fn spacing() -> u32 {
         // The number of spin hints comes from the shortest of five probes, because an interrupt can
         // only lengthen a probe.
         let probe = (0..5).map(|_| {
-            let begin = Instant::now();
+            let begin = now();
             (0..PROBE).for_each(|_| spin_loop());
-            begin.elapsed().as_nanos()
+            elapsed(begin).as_nanos()
         });
         let nanos = probe.min().unwrap_or(0).max(1);
         ((SPACING.as_nanos() * u128::from(PROBE)).div_ceil(nanos)).clamp(1, 1000) as u32

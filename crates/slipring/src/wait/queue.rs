@@ -18,7 +18,7 @@ use super::queue_state::{
 use super::shared_queue;
 #[cfg(not(slipring_loom))]
 use super::sync::AtomicU64;
-use super::sync::{Condvar, Instant, Line, Mutex, Relaxed, lock, sleep, twin, whole};
+use super::sync::{Condvar, Instant, Line, Mutex, Relaxed, elapsed, lock, now, sleep, twin, whole};
 use super::system;
 
 /// Number of fenced notifications without a sleeper, after which a queue may become quiet. The
@@ -145,7 +145,7 @@ impl WaitQueue {
         WaitQueue {
             state: MaybeMapped::new(Line::new(QueueState::new())),
             can_be_quiet,
-            created: Instant::now(),
+            created: now(),
             sleepers: Mutex::new(sleepers),
             condvar: Condvar::new(),
             between_processes: false,
@@ -163,7 +163,7 @@ impl WaitQueue {
         if self.between_processes {
             return system::monotonic_nanos();
         }
-        u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(elapsed(self.created).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// If `ready` returns `true`, does not sleep. Otherwise sleeps until a notification, but for at

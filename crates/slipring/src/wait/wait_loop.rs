@@ -8,7 +8,7 @@ use super::full_ring::FullRing;
 use super::queue::WaitQueue;
 use super::strategy::{CLOCK_INTERVAL, WaitAction, WaitContext, WaitLearner, WaitStrategy};
 use crate::base::panics::drop_contained;
-use crate::base::sync::{spin_loop, yield_now};
+use crate::base::sync::{self, now, spin_loop, yield_now};
 use crate::base::system;
 use crate::errors::WaitError;
 
@@ -180,7 +180,7 @@ pub(crate) fn wait_until(
         };
         let spins = matches!(action, WaitAction::Spin(_));
         if context.started.is_none() && (context.polls >= CLOCK_INTERVAL || !spins) {
-            let now = Instant::now();
+            let now = now();
             (context.started, context.now) = (Some(now), Some(now));
             let timeout = timeout.and_then(|after| now.checked_add(after));
             deadline = deadline.into_iter().chain(timeout).min();
@@ -233,7 +233,7 @@ pub(crate) fn wait_until(
         }
         context.polls += 1;
         if context.started.is_some() && (!spins || context.polls.is_multiple_of(CLOCK_INTERVAL)) {
-            context.now = Some(Instant::now());
+            context.now = Some(now());
             context.oversubscribed = condition.is_oversubscribed();
         }
     };
@@ -248,7 +248,7 @@ fn pause() {
 }
 
 fn sleep(time: Duration) {
-    if cfg!(slipring_loom) { yield_now() } else { std::thread::sleep(time) }
+    if cfg!(slipring_loom) { yield_now() } else { sync::sleep(time) }
 }
 
 #[cfg(all(test, not(slipring_loom)))]

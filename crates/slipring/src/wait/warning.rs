@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use crate::base::name::Name;
 use crate::base::name_lost::NameLost;
 use crate::base::panics::drop_payload;
-use crate::base::sync::{Relaxed, Statistic};
+use crate::base::sync::{Relaxed, Statistic, per_thread};
 
 /// A likely reason why a graph is slow, or the loss of a segment's name. The library gives each
 /// kind of warning at most once per process. It warns of the loss of a name once for each segment.
@@ -113,7 +113,7 @@ fn call_hook(warning: impl FnOnce() -> Warning) {
     }
 }
 
-thread_local! {
+per_thread! {
     /// The warnings that this thread gives later; `None` if it gives warnings at once.
     static HELD_BACK: RefCell<Option<Vec<Warning>>> = const { RefCell::new(None) };
 }

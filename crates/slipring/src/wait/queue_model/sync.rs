@@ -171,16 +171,15 @@ pub(crate) fn sleep(_: Duration) {
 }
 
 /// A clock that always shows one second.
+#[derive(Clone, Copy)]
 pub(crate) struct Instant;
 
-impl Instant {
-    pub(crate) fn now() -> Instant {
-        Instant
-    }
+pub(crate) fn now() -> Instant {
+    Instant
+}
 
-    pub(crate) fn elapsed(&self) -> Duration {
-        Duration::from_secs(1)
-    }
+pub(crate) fn elapsed(_: Instant) -> Duration {
+    Duration::from_secs(1)
 }
 
 /// A lock, identified by its address. The field is the initial value of the lock's data.
