@@ -53,6 +53,8 @@ pub const WAITING_TESTS: [&str; 5] = [
 pub const COMPILING_TESTS: &str = "crates/slipring/tests/must_fail.rs";
 /// The name of the module that chooses between the processor's and the model checker's atomics.
 const ATOMICS: &str = "sync";
+/// The file of the library that calls the operating system.
+const SYSTEM: &str = "base/system.rs";
 /// The name of the modules of edges; each inner module holds the operations of one edge.
 pub const EDGES: &str = "edge";
 /// The files of the wait queue, relative to [`SOURCE`]. No model sees their compiler fences.
@@ -63,6 +65,12 @@ pub const WAIT_QUEUE_TESTS: &[&str] = &["queue_tests::", "queue_model::", "share
 /// Returns whether `file` of the library belongs to the module of the atomics.
 pub fn is_atomics(file: &Path) -> bool {
     is_module(file, ATOMICS)
+}
+
+/// Returns whether `file` of the library may name the standard library's threads, locks,
+/// thread-locals and clock.
+pub fn is_shim(file: &Path) -> bool {
+    is_atomics(file) || file == Path::new(SYSTEM)
 }
 
 /// Returns whether `file` of the library belongs to a module of edges.

@@ -1,7 +1,7 @@
 //! The rules of the library's code: `SeqCst` appears only in fences, one module names the atomics,
-//! and each test that may wait has a watchdog.
+//! threads, locks, thread-locals and the clock, and each test that may wait has a watchdog.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -18,7 +18,21 @@ use crate::{layout, source};
 /// model sees compiler fences.
 const FENCES: [&str; 2] = ["fence", "compiler_fence"];
 
-/// Finds `SeqCst` outside of fences, and atomics outside of their module.
+/// The locks and channels of `std::sync`.
+const LOCKS: [&str; 10] = [
+    "Barrier",
+    "Condvar",
+    "Mutex",
+    "MutexGuard",
+    "RwLock",
+    "RwLockReadGuard",
+    "RwLockWriteGuard",
+    "mpmc",
+    "mpsc",
+    "nonpoison",
+];
+
+/// Finds `SeqCst` outside of fences, and what the module `sync` chooses outside of this module.
 pub fn orderings(file: &File, found: &mut Findings) {
     let Ok(within) = file.path.strip_prefix(layout::SOURCE) else { return };
     let Some(source) = file.source(found) else { return };
@@ -34,11 +48,21 @@ pub fn orderings(file: &File, found: &mut Findings) {
         return;
     }
     let live = source.live();
-    let mut named = Named(BTreeSet::new());
+    let mut named = Named(BTreeMap::new());
     named.visit_file(&live);
     named.tokens(live.to_token_stream());
-    for at in named.0 {
-        error(at, "the module `sync` chooses the atomics: import them from there");
+    for (at, service) in named.0 {
+        match service {
+            Service::Atomics => {
+                error(at, "the module `sync` chooses the atomics: import them from there");
+            }
+            Service::Other if !layout::is_shim(within) => {
+                let what = "the module `sync` chooses the clock, threads, locks and thread-locals: \
+                            take `now`, `elapsed`, `sleep`, `Mutex`, `per_thread!` ... from there";
+                error(at, what);
+            }
+            Service::Other => {}
+        }
     }
 }
 
@@ -73,24 +97,69 @@ fn is_call(token: &TokenTree) -> bool {
     matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis)
 }
 
-/// The places that name the processor's atomics.
-struct Named(BTreeSet<usize>);
+/// A service of the standard library that the module `sync` chooses.
+#[derive(Clone, Copy)]
+enum Service {
+    Atomics,
+    /// The clock, threads, locks and thread-locals.
+    Other,
+}
+
+impl Service {
+    /// Returns the service that a path names.
+    fn of(path: &[&str]) -> Option<Service> {
+        match path {
+            ["std" | "core", "sync", "atomic", ..] => Some(Service::Atomics),
+            ["std", "sync", lock, ..] if LOCKS.contains(lock) => Some(Service::Other),
+            ["std", "thread" | "thread_local", ..]
+            | ["std", "time", "SystemTime", ..]
+            | ["std" | "core", "hint", "spin_loop"]
+            | ["thread_local"]
+            | [.., "Instant" | "SystemTime", "now" | "elapsed"] => Some(Service::Other),
+            _ => None,
+        }
+    }
+}
+
+/// The places that name a service, each with the service.
+struct Named(BTreeMap<usize, Service>);
 
 impl Named {
-    /// Adds the paths in `tokens`, including those in calls of macros.
+    /// Adds the paths and the readings of the clock in `tokens`, including those in calls of
+    /// macros.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut start = None;
-        for token in tokens {
+        // The last identifier before a dot, if the dot was the last token.
+        let mut receiver: Option<String> = None;
+        let mut tokens = tokens.into_iter().peekable();
+        while let Some(token) = tokens.next() {
+            let before_dot = receiver.take();
             match token {
+                // A `WaitContext`, which is always named `context`, knows the time without a
+                // reading.
+                TokenTree::Ident(ident) if ident == "elapsed" && before_dot.is_some() => {
+                    path.clear();
+                    let is_clock = before_dot.is_some_and(|receiver| receiver != "context");
+                    if is_clock && tokens.peek().is_some_and(is_call) {
+                        self.0.insert(ident.span().byte_range().start, Service::Other);
+                    }
+                }
                 TokenTree::Ident(ident) => {
                     if path.last().is_none_or(|last| last != "::") {
                         (path, start) = (Vec::new(), Some(ident.span()));
                     }
                     path.push(ident.to_string());
-                    if is_atomic(path.iter().filter(|part| *part != "::")) {
-                        self.0.extend(start.map(|span| span.byte_range().start));
+                    let parts: Vec<&str> =
+                        path.iter().map(String::as_str).filter(|part| *part != "::").collect();
+                    if let (Some(service), Some(span)) = (Service::of(&parts), start) {
+                        self.0.insert(span.byte_range().start, service);
                     }
+                }
+                TokenTree::Punct(punct) if punct.as_char() == '.' => {
+                    // Two dots in a row are a range.
+                    receiver = before_dot.is_none().then(|| path.pop().unwrap_or_default());
+                    path.clear();
                 }
                 TokenTree::Punct(punct) if punct.as_char() == ':' && !path.is_empty() => {
                     if path.last().is_some_and(|last| last != "::") {
@@ -110,17 +179,12 @@ impl Named {
 impl<'ast> Visit<'ast> for Named {
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         for import in source::imports(item) {
-            if is_atomic(import.path.iter()) {
-                self.0.insert(source::range(&item.tree).start);
+            let path: Vec<&str> = import.path.iter().map(String::as_str).collect();
+            if let Some(service) = Service::of(&path) {
+                self.0.insert(source::range(&item.tree).start, service);
             }
         }
     }
-}
-
-fn is_atomic<'p>(mut path: impl Iterator<Item = &'p String>) -> bool {
-    path.next().is_some_and(|first| first == "std" || first == "core")
-        && path.next().is_some_and(|second| second == "sync")
-        && path.next().is_some_and(|third| third == "atomic")
 }
 
 /// Finds tests that may wait and have no watchdog.
@@ -188,6 +252,42 @@ mod tests {
         assert_eq!(of("crates/slipring/src/ring.rs", grouped), 1);
         let inline = "fn f() { assert!(core::sync::atomic::AtomicU8::new(1) == x::sync::atomic) }";
         assert_eq!(of("crates/slipring/src/ring.rs", inline), 1);
+    }
+
+    #[test]
+    fn clocks_threads_locks_and_thread_locals_are_named_in_one_module() {
+        let of = |path: &str, text: &str| errors(orderings, &file(path, text.to_owned()));
+        let ring = |text: &str| of("crates/slipring/src/ring.rs", text);
+        for breach in [
+            "use std::thread;",
+            "use std::{sync::{Arc, Mutex as Lock}, fmt};",
+            "use std::time::SystemTime;",
+            "fn f() { let now = std::time::Instant::now(); }",
+            "fn f(clock: C) { clock.get_or_insert_with(Instant::now); }",
+            "fn f(began: Instant) { g(self.began.elapsed()) }",
+            "fn f() { assert!(began().elapsed() > LIMIT) }",
+            "fn f() { std::thread::sleep(TIME) }",
+            "fn f() -> bool { std::thread::panicking() }",
+            "fn f() { core::hint::spin_loop() }",
+            "fn f() { let channel = std::sync::mpsc::channel(); }",
+            "thread_local! { static A: u8 = const { 0 }; }",
+            "std::thread_local! { static A: u8 = const { 0 }; }",
+        ] {
+            assert_eq!(ring(breach), 1, "{breach}");
+            assert_eq!(of("crates/slipring/src/base/sync.rs", breach), 0, "{breach}");
+            assert_eq!(of("crates/slipring/src/base/system.rs", breach), 0, "{breach}");
+            assert_eq!(ring(&format!("#[cfg(test)] mod tests {{ {breach} }}")), 0, "{breach}");
+        }
+        assert_eq!(of("crates/slipring/src/base/system.rs", "use std::sync::atomic::AtomicU8;"), 1);
+        for right in [
+            "//! `Instant::now()` and `began.elapsed()`",
+            "use std::{sync::{Arc, OnceLock}, time::{Duration, Instant}};",
+            "use crate::base::sync::{Mutex, now, sleep};",
+            "fn f(context: &WaitContext) { g(context.elapsed(), 0..elapsed(began), times.elapsed) }",
+            "per_thread! { static A: u8 = const { 0 }; }",
+        ] {
+            assert_eq!(ring(right), 0, "{right}");
+        }
     }
 
     #[test]
