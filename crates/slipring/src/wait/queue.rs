@@ -453,13 +453,15 @@ impl QuietCheck {
         };
         #[cfg(not(slipring_loom))]
         let quiet_check = {
-            static NO_QUEUE: AtomicU64 = AtomicU64::new(QUIET as u64);
+            /// A word that is always quiet. Each publication loads this word or the next one, so
+            /// no other variable of the program shares their lines.
+            static NO_QUEUE: Line<AtomicU64> = Line::new(AtomicU64::new(QUIET as u64));
             /// A word that is never quiet.
-            static SEVERAL_QUEUES: AtomicU64 = AtomicU64::new(FENCED as u64);
+            static SEVERAL_QUEUES: Line<AtomicU64> = Line::new(AtomicU64::new(FENCED as u64));
             QuietCheck(NonNull::from(match notifies {
-                [] => &NO_QUEUE,
+                [] => &*NO_QUEUE,
                 [one] if !always_fences => &queues[*one].state.word,
-                _ => &SEVERAL_QUEUES,
+                _ => &*SEVERAL_QUEUES,
             }))
         };
         quiet_check
