@@ -14,7 +14,7 @@
 /// whose stores fill the store buffer.
 #[inline(always)]
 pub(crate) fn for_store<T>(place: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri), not(slipring_loom)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, slipring_loom, slipring_coherence))))]
     if x86::has_instruction() {
         // SAFETY: I1.
         unsafe {
@@ -25,11 +25,13 @@ pub(crate) fn for_store<T>(place: *const T) {
             );
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri), not(slipring_loom))))]
+    #[cfg(slipring_coherence)]
+    slipring_coherence::prefetch_for_store(place.cast());
+    #[cfg(any(not(target_arch = "x86_64"), miri, slipring_loom))]
     let _ = place;
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri), not(slipring_loom)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, slipring_loom, slipring_coherence))))]
 mod x86 {
     use std::arch::x86_64::__cpuid;
     use std::sync::OnceLock;

@@ -1,41 +1,79 @@
 //! Exports atomics, locks, fences, pauses, threads, thread-locals and the clock. They come from the
-//! standard library. Under `--cfg slipring_loom`, those that models cover come from the model
-//! checker.
+//! standard library, or from one of two other backends:
+//!
+//! - Under `--cfg slipring_loom`, those that models cover come from the model checker.
+//! - Under `--cfg slipring_coherence`, all of them come from the simulator of cache coherence. Its
+//!   virtual threads run on virtual cores, in virtual time, and it counts their accesses. Only
+//!   `crates/slipring-simulated` sets this `cfg`.
 //!
 //! Outside of tests, no other file but `base/system.rs` names these parts of the standard library,
 //! so that a backend can replace all of them.
 
-/// An atomic counter that the models do not cover. Apart from the count of owners
-/// (`ring/owner_count.rs`), no such counter orders other accesses.
-pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
+use std::sync::{LockResult, PoisonError};
+use std::time::Duration;
+
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;
-/// The machine's own atomics, even in models, for
-/// [`AtomicBytes`](super::atomic_bytes::AtomicBytes). In a model, the checker watches stand-ins for
-/// the events instead.
-pub(crate) mod machine {
-    pub(crate) use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
-}
+pub(crate) use std::sync::{Arc, Weak};
+pub(crate) use std::time::Instant;
+
 pub(crate) use super::line::Line;
 #[cfg(all(test, slipring_loom))]
 pub(crate) use super::model_hooks::panicking;
-pub(crate) use std::sync::{Arc, Weak};
-use std::sync::{LockResult, PoisonError};
-#[cfg(not(all(test, slipring_loom)))]
-pub(crate) use std::thread::panicking;
-pub(crate) use std::thread::{available_parallelism, sleep};
-use std::time::Duration;
-pub(crate) use std::time::Instant;
-/// The standard library's locks and threads, even in models: those with which a graph is built,
-/// starts and ends, which no model covers.
-pub(crate) mod unmodelled {
-    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
-    pub(crate) use std::thread::{
-        Builder as ThreadBuilder, JoinHandle, ThreadId, current as this_thread, scope,
-    };
+
+/// Atomics, locks, threads and the clock that models do not cover. Even in models they are those of
+/// the standard library.
+#[cfg(not(slipring_coherence))]
+mod uncovered {
+    /// An atomic counter that the models do not cover. Apart from the count of owners
+    /// (`ring/owner_count.rs`), no such counter orders other accesses.
+    pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
+    #[cfg(not(all(test, slipring_loom)))]
+    pub(crate) use std::thread::panicking;
+    pub(crate) use std::thread::sleep;
+    use std::time::Instant;
+
+    /// The machine's own atomics, even in models, for
+    /// [`AtomicBytes`](crate::base::atomic_bytes::AtomicBytes). In a model, the checker watches
+    /// stand-ins for the events instead.
+    pub(crate) mod machine {
+        pub(crate) use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+    }
+
+    /// The standard library's locks and threads, even in models: those with which a graph is
+    /// built, starts and ends, which no model covers.
+    pub(crate) mod unmodelled {
+        pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+        pub(crate) use std::thread::{
+            Builder as ThreadBuilder, JoinHandle, ThreadId, current as this_thread, scope,
+        };
+    }
+
+    /// Returns the number of cores on which the calling thread may run, as far as the system says.
+    pub(crate) fn available_cores() -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    /// Returns the time of the clock by which the library waits and measures.
+    #[inline(always)]
+    pub(crate) fn now() -> Instant {
+        Instant::now()
+    }
+
+    /// Declares variables of which each thread has its own, as `thread_local!` of the standard
+    /// library does. The threads of a model share these variables, because they run on one system
+    /// thread.
+    macro_rules! per_thread {
+        ($($(#[$attribute:meta])* static $name:ident: $type:ty = const { $init:expr };)+) => {
+            ::std::thread_local! {
+                $($(#[$attribute])* static $name: $type = const { $init };)+
+            }
+        };
+    }
+    pub(crate) use per_thread;
 }
 
-#[cfg(not(slipring_loom))]
+#[cfg(not(any(slipring_loom, slipring_coherence)))]
 mod chosen {
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
@@ -77,13 +115,83 @@ mod chosen {
     }
 }
 
-pub(crate) use chosen::*;
+/// The simulated machine.
+#[cfg(slipring_coherence)]
+mod chosen {
+    use std::cell::{Cell, RefCell};
 
-/// Returns the time of the clock by which the library waits and measures.
-#[inline(always)]
-pub(crate) fn now() -> Instant {
-    Instant::now()
+    use slipring_coherence::sync::CoreLocal;
+    pub(crate) use slipring_coherence::sync::{
+        AtomicU32, AtomicU64, AtomicU64 as Statistic, AtomicUsize, Condvar, Mutex, MutexGuard,
+        Thread, available_parallelism as available_cores, current as this_thread, fence, now,
+        panicking, park, park_timeout, sleep, spin_loop, yield_now,
+    };
+
+    pub(crate) mod machine {
+        pub(crate) use slipring_coherence::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+    }
+
+    pub(crate) mod unmodelled {
+        pub(crate) use slipring_coherence::sync::{
+            Builder as ThreadBuilder, Condvar, JoinHandle, Mutex, MutexGuard, ThreadId,
+            current as this_thread, scope,
+        };
+    }
+
+    /// Starts a virtual thread. Returns `false` if the machine has no core left for it.
+    pub(crate) fn start_thread(name: &str, life: impl FnOnce() + Send + 'static) -> bool {
+        unmodelled::ThreadBuilder::new().name(name.into()).spawn(life).is_ok()
+    }
+
+    /// A variable of which each virtual thread has its own, with the methods of the standard
+    /// library's `LocalKey` that the library calls.
+    pub(crate) struct PerThread<T: 'static>(CoreLocal<T>);
+
+    impl<T: 'static> PerThread<T> {
+        pub(crate) const fn new(init: fn() -> T) -> PerThread<T> {
+            PerThread(CoreLocal::new(init))
+        }
+        pub(crate) fn with<R>(&'static self, look: impl FnOnce(&T) -> R) -> R {
+            self.0.with(look)
+        }
+        pub(crate) fn try_with<R>(&'static self, look: impl FnOnce(&T) -> R) -> Option<R> {
+            Some(self.0.with(look))
+        }
+    }
+
+    impl<T: Copy> PerThread<Cell<T>> {
+        pub(crate) fn get(&'static self) -> T {
+            self.0.with(Cell::get)
+        }
+        pub(crate) fn set(&'static self, value: T) {
+            self.0.with(|cell| cell.set(value));
+        }
+    }
+
+    impl<T: Default> PerThread<RefCell<T>> {
+        pub(crate) fn set(&'static self, value: T) {
+            self.0.with(|cell| cell.replace(value));
+        }
+        pub(crate) fn take(&'static self) -> T {
+            self.0.with(RefCell::take)
+        }
+    }
+
+    macro_rules! per_thread {
+        ($($(#[$attribute:meta])* static $name:ident: $type:ty = const { $init:expr };)+) => {
+            $(
+                $(#[$attribute])*
+                static $name: $crate::base::sync::PerThread<$type> =
+                    $crate::base::sync::PerThread::new(|| $init);
+            )+
+        };
+    }
+    pub(crate) use per_thread;
 }
+
+pub(crate) use chosen::*;
+#[cfg(not(slipring_coherence))]
+pub(crate) use uncovered::*;
 
 /// Reads the clock, and returns the time since `begin`.
 #[inline(always)]
@@ -111,17 +219,6 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
     all.extend((0..len).map(make));
     Some(all.into_boxed_slice())
 }
-
-/// Declares variables of which each thread has its own, as `thread_local!` of the standard library
-/// does. The threads of a model share these variables, because they run on one system thread.
-macro_rules! per_thread {
-    ($($(#[$attribute:meta])* static $name:ident: $type:ty = const { $init:expr };)+) => {
-        ::std::thread_local! {
-            $($(#[$attribute])* static $name: $type = const { $init };)+
-        }
-    };
-}
-pub(crate) use per_thread;
 
 /// `twin!("name": right => wrong)` evaluates to `wrong` in a model that chose the twin `name`, and
 /// to `right` everywhere else.

@@ -2,11 +2,12 @@
 //! timers, CPU time, CPU affinity, and huge pages.
 //!
 //! Each service is optional, and its callers also work without it. A service is absent if the
-//! system lacks it or a sandbox refuses it. All services are absent under Miri and in models.
+//! system lacks it or a sandbox refuses it. All services are absent under Miri and in models. The
+//! simulator of cache coherence has a membarrier, futexes and clocks.
 //!
 //! Invariants
-//! - I1: this process loads and stores a state word as a whole. A reference to half of it goes to
-//!   the kernel alone, which loads the half and stores nothing.
+//! - I1: this process loads and stores a state word as a whole. A reference to half of it goes only
+//!   to the kernel, or to the simulator in its place, which loads the half and stores nothing.
 //! - I2: advice for a range of memory changes none of its bytes.
 
 use std::ptr::NonNull;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use crate::base::sync::AtomicU64;
 
-#[cfg(all(target_os = "linux", not(miri), not(slipring_loom)))]
+#[cfg(all(target_os = "linux", not(any(miri, slipring_loom, slipring_coherence))))]
 mod chosen {
     use std::cell::Cell;
     use std::num::NonZeroU64;
@@ -120,7 +121,71 @@ mod chosen {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(miri), not(slipring_loom))))]
+#[cfg(slipring_coherence)]
+mod chosen {
+    use std::ptr::NonNull;
+    use std::sync::LazyLock;
+    use std::time::{Duration, Instant};
+
+    use slipring_coherence::sync::{self, virtual_nanos};
+
+    use crate::base::sync::{AtomicU32, AtomicU64, now};
+
+    /// The interval between two ticks of the coarse clock, in nanoseconds.
+    const TICK: u64 = 4_000_000;
+
+    pub(crate) fn membarrier_available() -> bool {
+        true
+    }
+    pub(crate) fn membarrier() -> bool {
+        slipring_coherence::membarrier();
+        true
+    }
+    pub(crate) fn register_for_barriers_of_processes() -> bool {
+        true
+    }
+    pub(crate) fn membarrier_in_processes() -> bool {
+        membarrier()
+    }
+
+    /// Returns the high half of a state word, for the simulator's futex.
+    fn epoch_half(word: &AtomicU64) -> &AtomicU32 {
+        let high = if cfg!(target_endian = "little") { 1 } else { 0 };
+        // SAFETY: the half lies inside of the word, and lives as long as the word. The simulator's
+        // futex loads it, and stores nothing (I1).
+        unsafe { AtomicU32::from_ptr(word.as_ptr().cast::<u32>().add(high)) }
+    }
+    pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
+        sync::futex_wait(epoch_half(word), epoch, Some(limit));
+    }
+    pub(crate) fn futex_wake_all(word: &AtomicU64) {
+        sync::futex_wake_all(epoch_half(word));
+    }
+
+    /// Returns the nanoseconds since the first reading outside of simulations.
+    fn real_nanos() -> u64 {
+        static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+        FIRST.elapsed().as_nanos() as u64
+    }
+
+    pub(crate) fn monotonic_nanos() -> u64 {
+        now(); // takes the time of a reading
+        virtual_nanos().unwrap_or_else(real_nanos)
+    }
+    pub(crate) fn coarse_nanos() -> u64 {
+        virtual_nanos().unwrap_or_else(real_nanos) / TICK * TICK
+    }
+    pub(crate) fn sharpen_timers() {}
+    pub(crate) fn cpu_time() -> Option<Duration> {
+        None
+    }
+    pub(crate) unsafe fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
+    pub(crate) fn only_core() -> Option<usize> {
+        None
+    }
+}
+
+#[cfg(not(any(all(target_os = "linux", not(any(miri, slipring_loom))), slipring_coherence)))]
 mod chosen {
     use std::ptr::NonNull;
     use std::time::Duration;

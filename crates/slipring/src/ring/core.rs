@@ -374,10 +374,20 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Tells the model checker that the events of `[seq, seq + len)` are read or written.
+    /// Tells the model checker, or the simulator of cache coherence, that the events of
+    /// `[seq, seq + len)` are read or written.
     #[inline(always)]
-    #[cfg_attr(not(slipring_loom), allow(unused_variables))]
+    #[cfg_attr(not(any(slipring_loom, slipring_coherence)), allow(unused_variables))]
     pub(crate) fn touch(&self, seq: u64, len: u64, write: bool) {
+        #[cfg(slipring_coherence)]
+        for offset in 0..len {
+            let event = self.slots.event(seq.wrapping_add(offset)).cast_const().cast();
+            if write {
+                slipring_coherence::write(event, size_of::<E>());
+            } else {
+                slipring_coherence::read(event, size_of::<E>());
+            }
+        }
         #[cfg(slipring_loom)]
         for offset in 0..len {
             let WatchedEvent(event) =

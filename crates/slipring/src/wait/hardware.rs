@@ -1,10 +1,13 @@
 //! Two properties of the hardware that matter to waiting: the number of cores, and the time of a
 //! spin hint.
 
+#[cfg(not(slipring_coherence))]
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::base::sync::{available_parallelism, elapsed, now, spin_loop};
+use crate::base::sync::available_cores;
+#[cfg(not(slipring_coherence))]
+use crate::base::sync::{elapsed, now, spin_loop};
 
 /// Returns the number of cores on which the calling thread may run.
 ///
@@ -16,16 +19,26 @@ pub(crate) fn cores() -> usize {
         // and most executions of models take less than 200.
         return 2;
     }
-    available_parallelism().map_or(1, usize::from)
+    available_cores()
 }
 
-/// Returns the number of spin hints that take about [`SPACING`], measured once per process.
+/// Returns the number of spin hints that take about [`SPACING`], measured once per process. A
+/// simulated machine knows the number.
 ///
 /// `consumer/spacing.rs` says why a consumer pauses before it polls again.
 pub(crate) fn spacing() -> u32 {
     if cfg!(any(slipring_loom, miri)) {
         return 0;
     }
+    #[cfg(slipring_coherence)]
+    let spin_hints = slipring_coherence::hints_in(SPACING);
+    #[cfg(not(slipring_coherence))]
+    let spin_hints = measured();
+    spin_hints
+}
+
+#[cfg(not(slipring_coherence))]
+fn measured() -> u32 {
     static SPIN_HINTS: OnceLock<u32> = OnceLock::new();
     *SPIN_HINTS.get_or_init(|| {
         const PROBE: u32 = 64;
