@@ -1,5 +1,6 @@
 //! Values and allocations that a protocol guards. In a model, the checker watches every use of
-//! them. Outside of models, the types cost nothing.
+//! them, and the simulator of cache coherence counts the uses of values. Elsewhere, the types cost
+//! nothing.
 
 use std::cell::UnsafeCell;
 
@@ -25,6 +26,18 @@ impl<V> Guarded<V> {
     pub(crate) fn exclusive(&self) -> *mut V {
         #[cfg(slipring_loom)]
         self.watched.with_mut(|_| ());
+        #[cfg(slipring_coherence)]
+        slipring_coherence::write(self.value.get().cast(), size_of::<V>());
+        self.value.get()
+    }
+
+    /// Returns the address for an exclusive access that moves the value out, and stores nothing.
+    #[inline(always)]
+    pub(crate) fn moved_out(&self) -> *mut V {
+        #[cfg(slipring_loom)]
+        self.watched.with_mut(|_| ());
+        #[cfg(slipring_coherence)]
+        slipring_coherence::read(self.value.get().cast(), size_of::<V>());
         self.value.get()
     }
 

@@ -139,7 +139,7 @@ impl<T> PromiseHalf<T> {
                 // SAFETY: the value was written above if the promise was fulfilled, and the
                 // waiter's half, which is gone, has not read it (I2).
                 let value = (outcome == FULFILLED)
-                    .then(|| unsafe { (*handover.value.exclusive()).assume_init_read() });
+                    .then(|| unsafe { (*handover.value.moved_out()).assume_init_read() });
                 // SAFETY: the waiter's half no longer uses the allocation (I4).
                 unsafe { free(at) };
                 value
@@ -277,7 +277,7 @@ unsafe fn leave<T>(at: NonNull<Handover<T>>) -> Option<T> {
     let own = unsafe { half.withdraw() };
     let handover = half.handover();
     // SAFETY: called once, after the promise was settled as fulfilled (I2).
-    let take = || unsafe { (*handover.value.exclusive()).assume_init_read() };
+    let take = || unsafe { (*handover.value.moved_out()).assume_init_read() };
     let (value, is_last) = match settled::see(&handover.word) {
         PENDING => match last_used::abandon(&handover.word, ABANDONED) {
             PENDING => (None, false),
