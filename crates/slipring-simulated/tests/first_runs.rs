@@ -4,9 +4,10 @@
 //! A graph asks the machine for its cores when it is built, so it is built inside of the run.
 
 use std::cell::RefCell;
+use std::fmt::Debug;
 use std::time::Duration;
 
-use slipring_coherence::sync::{scope, sleep};
+use slipring_coherence::sync::{Builder, scope, sleep};
 use slipring_coherence::{Counts, Lines, Machine, Simulation};
 use slipring_simulated::{Graph, Promise, Wait, ring, unicast};
 
@@ -15,14 +16,17 @@ static LINES: Lines = Lines;
 
 const EVENTS: u64 = 500;
 
+fn machine() -> Machine {
+    Machine::server("2x6".parse().unwrap())
+}
+
 /// Runs `body` twice on two sockets of six cores, as the first thread of the simulation. Returns
 /// its result and the counts, which are the same in both runs.
-fn twice<T: PartialEq + std::fmt::Debug>(body: impl Fn() -> T) -> (T, Counts) {
-    let machine = Machine::server("2x6".parse().unwrap());
+fn twice<T: PartialEq + Debug>(body: impl Fn() -> T) -> (T, Counts) {
     let run = || {
         let result = RefCell::new(None);
         let keep = || *result.borrow_mut() = Some(body());
-        let report = Simulation::new(&machine).thread("main", keep).run();
+        let report = Simulation::new(&machine()).thread("main", keep).run();
         let report = report.unwrap_or_else(|error| panic!("{error}"));
         (result.into_inner().expect("the thread has ended"), report)
     };
@@ -150,6 +154,25 @@ fn a_blocking_wait_sleeps_and_is_woken() {
     });
     assert!(read.into_iter().eq(0..20));
     assert!(counts.wakes >= 20, "{counts:?}");
+}
+
+/// A reader waits for a producer that waits for the reader's end.
+#[test]
+fn a_deadlock_is_reported_with_its_waits() {
+    let body = || {
+        let graph = Graph::new(64, || 0u64).wait(Wait::Blocking);
+        let reader = graph.reader("read");
+        let ring = graph.build().unwrap();
+        let (_tx, mut rx) = (ring.producer(), ring.reader(reader));
+        drop(ring);
+        scope(|scope| {
+            let reading = Builder::new().name("reading".to_owned());
+            reading.spawn_scoped(scope, move || rx.for_each(|_, _| ())).unwrap();
+        });
+    };
+    let error = Simulation::new(&machine()).thread("main", body).run().unwrap_err().to_string();
+    println!("{error}");
+    assert!(error.contains("reading") && error.contains("wait/queue.rs"), "{error}");
 }
 
 #[derive(Default)]

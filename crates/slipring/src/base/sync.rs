@@ -206,6 +206,7 @@ pub(crate) fn whole<G>(locked: LockResult<G>) -> G {
 }
 
 /// Locks `mutex`, poisoned or not.
+#[cfg_attr(slipring_coherence, track_caller)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     whole(mutex.lock())
 }

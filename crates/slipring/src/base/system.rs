@@ -155,6 +155,7 @@ mod chosen {
         // futex loads it, and stores nothing (I1).
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast::<u32>().add(high)) }
     }
+    #[track_caller]
     pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
         sync::futex_wait(epoch_half(word), epoch, Some(limit));
     }
@@ -283,6 +284,7 @@ pub(crate) fn membarrier_in_processes() -> bool {
 
 /// Sleeps while the high half of `word` is `epoch`, at most for `limit`. Other processes may end
 /// the sleep by [`futex_wake_all`]. A sleep can end early.
+#[cfg_attr(slipring_coherence, track_caller)]
 pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
     chosen::futex_wait(word, epoch, limit);
 }
