@@ -5,11 +5,15 @@
 
 use std::cell::RefCell;
 use std::fmt::Debug;
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use slipring_coherence::sync::{Builder, scope, sleep};
+use slipring_coherence::sync::{Builder, Mutex, Thread, current, now, park, scope, sleep};
 use slipring_coherence::{Counts, Lines, Machine, Simulation};
-use slipring_simulated::{Graph, Promise, Wait, ring, unicast};
+use slipring_simulated::{BatchError, Graph, Promise, StartAt, Tap, Wait, ring, unicast};
 
 #[global_allocator]
 static LINES: Lines = Lines;
@@ -154,6 +158,122 @@ fn a_blocking_wait_sleeps_and_is_woken() {
     });
     assert!(read.into_iter().eq(0..20));
     assert!(counts.wakes >= 20, "{counts:?}");
+}
+
+#[test]
+fn a_spawned_chain_with_shards_and_a_tap() {
+    let (read, _) = twice(|| {
+        let (tap, read) = (Tap::new(), Arc::new(Mutex::new([const { Vec::new() }; 2])));
+        let (kept, other) = (read.clone(), tap.clone());
+        let (mut tx, pipeline) = ring(64, || 0u64)
+            .write("double", |number, _| *number *= 2)
+            .tap(&tap)
+            .read_shards(
+                "by-half",
+                2,
+                |number| *number / 2,
+                move |shard| {
+                    let kept = kept.clone();
+                    move |number: &u64, _| kept.lock().unwrap()[shard].push(*number)
+                },
+            )
+            .spawn()
+            .unwrap();
+        let mut late = other.subscribe(StartAt::Now).unwrap();
+        let tapped = scope(|scope| {
+            let tapped = scope.spawn(move || late.for_each(|_, _| ()).unwrap());
+            for number in 0..EVENTS {
+                tx.publish(|slot| *slot = number).unwrap();
+            }
+            drop(tx);
+            tapped.join().unwrap()
+        });
+        pipeline.join().unwrap();
+        let mut read = read.lock().unwrap();
+        (std::mem::take(&mut *read), tapped)
+    });
+    let (shards, tapped) = read;
+    assert_eq!(tapped, EVENTS);
+    assert!(shards.iter().all(|own| own.is_sorted() && !own.is_empty()));
+    let mut all = shards.concat();
+    all.sort_unstable();
+    assert!(all.into_iter().eq((0..EVENTS).map(|number| 2 * number)));
+}
+
+#[test]
+fn tasks_wake_each_other() {
+    let (read, counts) = twice(|| {
+        let (mut tx, mut rx) = unicast(8, || 0u64).unwrap();
+        let mut read = Vec::new();
+        scope(|scope| {
+            scope.spawn(move || {
+                block_on(async {
+                    for number in 0..EVENTS {
+                        tx.publish_async(|slot| *slot = number).await.unwrap();
+                    }
+                });
+            });
+            block_on(async {
+                while let Ok(batch) = rx.batch_async(4).await {
+                    read.extend(batch.iter().copied());
+                    batch.release();
+                }
+            });
+        });
+        read
+    });
+    assert!(read.into_iter().eq(0..EVENTS));
+    assert!(counts.sleeps > 0, "{counts:?}");
+}
+
+/// Runs a future on the current virtual thread, which parks while the future is pending.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        park();
+    }
+}
+
+#[test]
+fn a_handler_that_panics_fails_its_graph() {
+    let (error, _) = twice(|| {
+        ring(64, || 0u64)
+            .read_pool("work", 3, |_| {
+                |number: &u64, _| {
+                    if *number == 100 {
+                        resume_unwind(Box::new("at 100"));
+                    }
+                }
+            })
+            .read("read", |_, _| ())
+            .feed(0..EVENTS, |slot, number| *slot = number)
+            .unwrap_err()
+            .to_string()
+    });
+    assert_eq!(error, "stage `work` panicked at event 100: at 100");
+}
+
+#[test]
+fn deadlines_pass_in_virtual_time() {
+    let (waited, _) = twice(|| {
+        let (_tx, mut rx) = unicast(8, || 0u64).unwrap();
+        let (began, limit) = (now(), Duration::from_millis(5));
+        let ended = rx.batch_by(1, began + limit).map(drop);
+        assert!(matches!(ended, Err(BatchError::TimedOut(_))));
+        now() - began
+    });
+    let range = Duration::from_millis(5)..Duration::from_millis(6);
+    assert!(range.contains(&waited), "{waited:?}");
 }
 
 /// A reader waits for a producer that waits for the reader's end.
