@@ -62,9 +62,8 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             self.chunk_ended = None;
             return true;
         }
-        let core = self.state.core.clone();
-        let claim = core.control.positions.line(self.claim_line);
         loop {
+            let claim = self.state.control().positions.line(self.claim_line);
             let word = PoolWord(edge::chunk_taken::see(claim));
             self.last_seen = word.seq(self.known());
             let (len, left, live) = match self.offer(self.last_seen, word.left()) {
@@ -81,24 +80,26 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             // stages until now.
             let held_up = self.bound != IDLE;
             self.bound = self.last_seen << 1;
-            let own = core.control.positions.line(self.own_line);
+            let control = self.state.control();
+            let own = control.positions.line(self.own_line);
             // I2: the worker stores its bound before the compare-and-swap of the claim word.
             twin!("bound-after-swap": edge::released::bind(own, self.bound) => ());
             if held_up && twin!("lagging-bound-unnotified": true => false) {
-                core.control.waits.notify(&core.control.plan.stages[self.state.stage].notifies);
+                control.waits.notify(&self.state.plan().notifies);
             }
             let taken = PoolWord::new(end, left).0;
             let passes_landmark = (self.last_seen ^ end) >> LANDMARK_BITS != 0;
+            let claim = control.positions.line(self.claim_line);
             let swapped = edge::chunk_taken::take(claim, word.0, taken);
             if passes_landmark && swapped.is_ok() {
-                core.control.positions.line(self.state.plan().landmark_line()).store(end, Relaxed);
+                control.positions.line(self.state.plan().landmark_line()).store(end, Relaxed);
             }
             match swapped {
                 Ok(_) if live => {
                     twin!("bound-after-swap": () => edge::released::bind(own, self.bound));
                     (self.next, self.chunk_end) = (self.last_seen, end);
                     self.last_seen = end;
-                    self.taken = core.control.timed.then(|| {
+                    self.taken = control.timed.then(|| {
                         // The clock's reading at the end of a chunk is also the start time of the
                         // next chunk.
                         (self.chunk_ended.take().unwrap_or_else(now), len)

@@ -1,10 +1,14 @@
-//! In these tests, a pool passes more than 2^47 positions while one of the pool's workers is idle.
+//! Tests of the workers of a pool. In most of them, a pool passes more than 2^47 positions while
+//! one of its workers is idle.
+
+use std::time::Instant;
 
 use crate::base::panics::Contained;
 use crate::base::sync::Relaxed;
 use crate::consumer::handle::{Consumer, PoolWriter};
 use crate::consumer::position::Availability;
 use crate::errors::{BatchError, WaitError};
+use crate::producer::Producer;
 use crate::ring::build::build;
 use crate::ring::owner::Owner;
 use crate::ring::settings::Settings;
@@ -123,5 +127,32 @@ fn an_idle_worker_sees_the_end_at_any_distance() {
             HandleLearner::default(),
         ));
         assert!(ring.control.status.failure().is_none(), "{:?}", ring.control.status.failure());
+    }
+}
+
+/// All handles of a ring share the count of its owners, so a call that repeats adds no owner.
+#[test]
+fn a_worker_polls_and_waits_without_a_new_owner() {
+    let _watched = crate::watchdog::watched();
+    for behind_a_pool in [false, true] {
+        let ring: Ring<Interleaved> = ring(8, behind_a_pool);
+        let worker = |stage, number| -> PoolWriter<u64> {
+            Consumer::worker(ring.clone(), stage, number, HandleLearner::default())
+        };
+        let stages = 0..ring.control.plan.stages.len();
+        let mut workers: Vec<_> = stages.flat_map(|it| [worker(it, 0), worker(it, 1)]).collect();
+        let mut tx = Producer::<u64>::new(ring.clone(), Default::default());
+        let added = ring.owners.added();
+        for _ in 0..10 {
+            (0..3).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+            for worker in &mut workers {
+                while worker.poll(1, |_, _| ()).unwrap() != 0 {}
+                assert!(matches!(worker.try_batch(8), Err(BatchError::Unavailable)));
+                let waited = worker.batch_by(8, Instant::now());
+                assert!(matches!(waited, Err(BatchError::TimedOut(_))));
+            }
+        }
+        assert_eq!(ring.owners.added(), added);
+        ring.control.halt(); // so that the drop of the last worker is no failure
     }
 }

@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::base::edge;
-use crate::base::sync::{Instant, Relaxed, now, twin};
+use crate::base::sync::{AtomicU64, Instant, Relaxed, now, twin};
 use crate::consumer::position::Availability as _;
 use crate::consumer::waiting::Counting as _;
 use crate::consumer::waiting::Waiting as _;
@@ -93,6 +93,19 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         Some(seat)
     }
 
+    /// Returns the pool's claim word.
+    #[inline(always)]
+    fn claim(&self) -> &AtomicU64 {
+        self.state.control().positions.line(self.claim_line)
+    }
+
+    /// Returns the cell of the slot at `seq`.
+    #[inline(always)]
+    fn cell(&self, seq: u64) -> &AtomicU64 {
+        let cells = &self.state.control().membership.cells[self.state.stage];
+        &cells[(seq & self.state.slots.mask()) as usize]
+    }
+
     /// Moves the claim word from `word`, whose position is `seq`, behind the chunk that begins at
     /// `seq`. According to the chunk's cell, the seat `number` took this chunk. Returns `false` if
     /// the claim word still is `word` although the cell is wrong: 2^54 laps old, or damaged.
@@ -115,18 +128,12 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     /// over a tombstone, or if another worker has moved the claim word. Another process could cause
     /// such rounds for ever, so their number is bounded.
     fn take_next(&mut self) -> bool {
-        let core = self.state.core.clone();
-        let control = &core.control;
-        let (claim, own) =
-            (control.positions.line(self.claim_line), control.positions.line(self.own_line));
-        let cells = &control.membership.cells[self.state.stage];
-        let shift = core.slots.shift();
-        for _ in 0..=core.capacity() + SPARE_ROUNDS {
-            let word = PoolWord(edge::chunk_taken::see(claim));
+        let shift = self.state.slots.shift();
+        for _ in 0..=self.state.core.capacity() + SPARE_ROUNDS {
+            let word = PoolWord(edge::chunk_taken::see(self.claim()));
             let seq = word.seq(self.known());
             self.last_seen = seq;
-            let cell = &cells[(seq & core.slots.mask()) as usize];
-            let seen = edge::cell_taken::see(cell);
+            let seen = edge::cell_taken::see(self.cell(seq));
             if let Some(number) = ChunkCell(seen).seat(seq, shift)
                 && self.help(word, seq, number)
             {
@@ -134,12 +141,12 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             }
             // If the claim word has moved since it was loaded, the cell may belong to a later lap,
             // so the round begins again.
-            if twin!("cell-of-any-lap": edge::chunk_taken::see(claim) != word.0 => false) {
+            if twin!("cell-of-any-lap": edge::chunk_taken::see(self.claim()) != word.0 => false) {
                 continue;
             }
             let offer = self.offer(seq, word.left());
             if self.is_false_limit(seq, matches!(offer, Offer::Nothing)) {
-                if edge::chunk_taken::see(claim) != word.0 {
+                if edge::chunk_taken::see(self.claim()) != word.0 {
                     continue;
                 }
                 self.role.damaged.set(true);
@@ -154,6 +161,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
                 Offer::Tombstone(len) => (len, 0, false),
             };
             let end = seq.wrapping_add(len);
+            let control = self.state.control();
+            let own = control.positions.line(self.own_line);
             // I1, I2.
             let seat = &control.membership.seats_of(self.state.plan())[self.worker];
             let bind = || edge::released::bind(own, seq << 1);
@@ -162,19 +171,20 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             twin!("cell-before-bound": bind() => ());
             self.bound = seq << 1;
             let taken = ChunkCell::taken(seq, shift, self.worker);
-            if !edge::cell_taken::take(cell, seen, taken.0) {
+            if !edge::cell_taken::take(self.cell(seq), seen, taken.0) {
                 self.contended = true;
                 self.bind(IDLE);
                 continue;
             }
             twin!("cell-before-bound": () => bind());
-            let _moved_by = edge::chunk_taken::take(claim, word.0, PoolWord::new(end, left).0);
+            let _moved_by =
+                edge::chunk_taken::take(self.claim(), word.0, PoolWord::new(end, left).0);
             self.pass_landmark(&(seq..end));
             self.last_seen = end;
             self.role.again = SeqRange::new(end, 0);
             if live {
                 (self.next, self.chunk_end) = (seq, end);
-                self.taken = control.timed.then(|| {
+                self.taken = self.state.control().timed.then(|| {
                     // The reading of the clock at the end of a chunk also serves the next chunk.
                     (self.chunk_ended.take().unwrap_or_else(now), len)
                 });
@@ -211,21 +221,22 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     /// Adopts a chunk that another worker left.
     #[cold]
     fn adopt(&mut self) -> bool {
-        let core = self.state.core.clone();
-        let membership = &core.control.membership;
-        for (number, seat) in membership.seats_of(self.state.plan()).iter().enumerate() {
-            if seat.is_orphan() && seat.adopt_chunk(membership.participant) && self.go_on(number) {
-                return true;
-            }
-        }
-        false
+        let membership = &self.state.control().membership;
+        let seats = membership.seats_of(self.state.plan()).len();
+        (0..seats).any(|number| self.adopt_from(number))
+    }
+
+    /// Adopts the chunk of the seat `number`, if another worker left it there.
+    fn adopt_from(&mut self, number: usize) -> bool {
+        let participant = self.state.control().membership.participant;
+        let adopts = |seat: &Seat| seat.is_orphan() && seat.adopt_chunk(participant);
+        self.seat_of(number).is_some_and(adopts) && self.go_on(number)
     }
 
     /// Continues with the chunk of a seat that this process owns. If no event of the chunk is left
     /// to handle, or if the chunk's words are damaged, makes the worker idle and returns `false`.
     fn go_on(&mut self, number: usize) -> bool {
-        let core = self.state.core.clone();
-        let control = &core.control;
+        let control = self.state.control();
         let bound_line = self.state.plan().bound_line(number);
         let Some(seat) = self.seat_of(number) else { return false };
         let ((chunk, left), bound) =
@@ -234,7 +245,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         let (len, done) = (hi.wrapping_sub(lo), bound_ahead(bound, lo) as u64);
         self_wait::moved(control, self.bound_line, bound_line);
         (self.bound_line, self.bound) = (bound_line, bound);
-        let (fits, left_fits) = (len <= core.capacity(), PoolWord::holds(left));
+        let (fits, left_fits) = (len <= self.state.core.capacity(), PoolWord::holds(left));
         if !(fits && left_fits && done < len && bound & IDLE == 0) {
             self.role.damaged.set(true);
         }
@@ -242,14 +253,10 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             // The worker that took the chunk may have died before it moved the claim word. This
             // worker must not release events of the chunk before the claim word has moved
             // (positions::I2).
-            let word = PoolWord(edge::chunk_taken::see(control.positions.line(self.claim_line)));
+            let word = PoolWord(edge::chunk_taken::see(self.claim()));
             if word.seq(self.known()) == lo {
                 let after = PoolWord::new(hi, left);
-                let _moved_by = edge::chunk_taken::take(
-                    control.positions.line(self.claim_line),
-                    word.0,
-                    after.0,
-                );
+                let _moved_by = edge::chunk_taken::take(self.claim(), word.0, after.0);
             }
             self.pass_landmark(&chunk);
         }

@@ -598,3 +598,29 @@ fn random_words_are_an_error_at_most() {
         }
     }
 }
+
+/// All handles of a ring share the count of its owners, so a call that repeats adds no owner, also
+/// when it adopts the chunk of a worker that left.
+#[test]
+fn a_worker_of_a_segment_polls_and_waits_without_a_new_owner() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(16, 0, vec![pool("work", 2, &[], OnDeath::Wait)]);
+    let mut tx = segment.producer(1);
+    let mut worker = segment.worker(2, 0);
+    let owners = |worker: &Worker| worker.state().core.owners.added();
+    let added = owners(&worker);
+    for round in 0..5 {
+        publish(&mut tx, 3);
+        let mut leaver = segment.worker(3, 0);
+        let first = leaver.try_batch(1).unwrap().first_seq();
+        assert_eq!(first, 3 * round);
+        drop(leaver);
+        let mut seen: Vec<u64> = (0..3).flat_map(|_| work(&mut worker)).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [first, first + 1, first + 2]);
+        assert!(matches!(worker.try_batch(8), Err(BatchError::Unavailable)));
+        let waited = worker.batch_by(8, Instant::now());
+        assert!(matches!(waited, Err(BatchError::TimedOut(_))));
+    }
+    assert_eq!(owners(&worker), added);
+}
