@@ -18,6 +18,7 @@ use crate::consumer::spacing::{Spacing, pause};
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::WaitError;
 use crate::ring::control::Control;
+use crate::ring::plan::Stage;
 use crate::ring::slots::{Layout, Storage};
 use crate::ring::waits::Unmet;
 
@@ -276,9 +277,8 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
 /// release (policy::I2).
 pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len: u64) {
     let first = position.next();
-    let marks = position.state().plan().policy.marks.clone();
-    let mark = || marks.iter().for_each(|marks| marks.mark(first, len));
-    twin!("marked-before-release": mark() => ());
+    let mark = |stage: &Stage| stage.policy.marks.iter().for_each(|marks| marks.mark(first, len));
+    twin!("marked-before-release": mark(position.state().plan()) => ());
     let state = position.state();
     state.control().askers.note_skip(state.stage, first, len);
     position.advance(len, len);
@@ -289,6 +289,6 @@ pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len
     state.skipped = true;
     twin!("marked-before-release": () => {
         position.release();
-        mark();
+        mark(position.state().plan());
     });
 }

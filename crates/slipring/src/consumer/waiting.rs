@@ -6,6 +6,7 @@
 //!   field stays correct if a wait panics.
 
 use std::marker::PhantomData;
+use std::ptr;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -113,12 +114,10 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     #[cold]
     #[inline(never)]
     fn wait_helping(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
-        let core = self.state().core.clone();
         loop {
+            let control = self.state().control();
             let now = now();
-            if deadline.is_none_or(|deadline| now < deadline)
-                && helper::step(&core.control, deadline)
-            {
+            if deadline.is_none_or(|deadline| now < deadline) && helper::step(control, deadline) {
                 return Ok(()); // The caller polls again.
             }
             let look = now.checked_add(LOOK_AGAIN);
@@ -126,9 +125,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
             // strategy. So if the strategy has a timeout, the thread does not check for other
             // stages during its wait.
             let look =
-                look.filter(|_| core.control.plan.wait_of(self.state().stage).timeout().is_none());
+                look.filter(|_| control.plan.wait_of(self.state().stage).timeout().is_none());
             let until = deadline.into_iter().chain(look).min();
-            match helper::waiting(&core.control, || self.wait_on(until)) {
+            match helper::waiting(ptr::from_ref(control), || self.wait_on(until)) {
                 Err(Unmet::TimedOut) if until != deadline => {}
                 waited => return waited,
             }

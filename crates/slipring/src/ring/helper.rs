@@ -109,8 +109,9 @@ pub(crate) fn at<T>(
     find(is_ring, |control, _| look(control))
 }
 
-/// If the current thread has a helper for the ring of `control`, calls `look` with that helper.
-fn with<T>(control: &Control, look: impl FnOnce(&dyn Help) -> T) -> Option<T> {
+/// If the current thread has a helper for the ring of `control`, calls `look` with that helper. The
+/// pointer is compared, and never dereferenced.
+fn with<T>(control: *const Control, look: impl FnOnce(&dyn Help) -> T) -> Option<T> {
     find(|ring| ptr::eq(ring, control), |_, help| look(help))
 }
 
@@ -121,15 +122,16 @@ pub(crate) fn step(control: &Control, until: Option<Instant>) -> bool {
     with(control, |help| help.step(until)).unwrap_or(false)
 }
 
-/// Calls `wait`, which may call [`is_ready`].
+/// Calls `wait`, which may call [`is_ready`]. The ring is given by a pointer, so that `wait` may
+/// borrow the ring's handle mutably.
 ///
 /// After the wait, the current thread may return to the user's code while a stage is ready, and
 /// another thread may have relied on it to run that stage. So the call wakes another thread if
 /// necessary ([`Help::wait_ended`]).
-pub(crate) fn waiting<T>(control: &Control, wait: impl FnOnce() -> T) -> T {
+pub(crate) fn waiting<T>(control: *const Control, wait: impl FnOnce() -> T) -> T {
     /// A guard whose drop ends the wait, even if the user's strategy panics.
-    struct Ended<'a>(&'a Control);
-    impl Drop for Ended<'_> {
+    struct Ended(*const Control);
+    impl Drop for Ended {
         fn drop(&mut self) {
             with(self.0, |help| help.wait_ended());
         }
