@@ -98,8 +98,9 @@
 //! shows the slot size, in bytes.
 //!
 //! Publishing an event costs a claim, one load from a cache line that seldom changes, and one
-//! store. A sole producer claims by an addition, each of several producers by a compare-and-swap.
-//! If the wait strategy parks, a publication also loads one word of a wait queue. While waiters
+//! store. A sole producer claims by an addition, and each of several producers by a locked addition
+//! to a shared word, or by a compare-and-swap if the call has a deadline or does not wait. If the
+//! wait strategy parks, a publication also loads one word of a wait queue. While waiters
 //! sleep now and then, the publication issues a full fence, too. The page
 //! [performance](guide::performance) shows measured times, and names the folders that hold the raw
 //! values.

@@ -461,7 +461,7 @@ fn why_empty<E, L: Layout>(
     let to = if !control.plan.reads_stamps(holder) {
         control.positions.upstream(&control.plan, holder, lower_bound).0
     } else if control.plan.many_producers {
-        control.positions.claimed(&control.plan, next).0
+        control.claimed(next).0
     } else if control.plan.cursor {
         control.positions.cursor()
     } else {

@@ -55,7 +55,8 @@ pub struct StageReport {
     pub name: Name,
     /// Position before which the stage has released all events. For a single producer, the position
     /// before which all events are known to be published. For many producers, the position before
-    /// which all slots are claimed.
+    /// which all slots are claimed. Producers that wait at a full ring may have claimed slots that
+    /// are not free yet, so that the position is more than a lap ahead of a stage.
     pub seq: u64,
     /// Number of events that the stage is behind the producers, or behind the furthest stage if
     /// [`Report::published_seq`] is `None`.

@@ -131,9 +131,11 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Allows many producers: [`Ring::producer`] makes any number of handles, and each handle can
     /// be cloned.
     ///
-    /// In a shared graph, a claim takes a compare-and-swap while several handles may claim. Once
-    /// the [`Ring`] and all other producer handles are dropped, the remaining handle no longer
-    /// needs it.
+    /// In a shared graph, a claim takes a locked operation on a shared word while several handles
+    /// may claim: an addition, or a compare-and-swap in calls that do not wait or that have a
+    /// deadline. Additions cost the same however many producers claim at once, and
+    /// compare-and-swaps fail and are repeated. Once the [`Ring`] and all other producer handles
+    /// are dropped, the remaining handle needs neither.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0).shared();

@@ -57,6 +57,7 @@ mod asleep;
 mod chunks;
 mod claims;
 mod closing;
+mod early;
 mod ending;
 mod executor;
 mod gate;

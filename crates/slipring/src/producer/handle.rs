@@ -52,6 +52,17 @@ pub(crate) mod sealed {
             len: u64,
         ) -> Result<u64, Refusal>;
 
+        /// Like [`Sharing::reserve`], for a call that waits without a deadline. The result may come
+        /// late, after a wait for the slots of an early claim.
+        #[doc(hidden)]
+        #[inline(always)]
+        fn reserve_patiently<E, L: Layout>(
+            producer: &mut Producer<E, L, Self>,
+            len: u64,
+        ) -> Result<u64, Refusal> {
+            Self::reserve(producer, len)
+        }
+
         /// Returns how many positions a claim takes if it asks for `len` positions from `seq` on.
         /// The claims of some producers stop at the ring's end.
         #[doc(hidden)]
@@ -95,7 +106,11 @@ pub(crate) mod sealed {
 /// Marks the only producer of a ring.
 pub struct Single(pub(super) ());
 /// Marks one of several producers that share a ring. A producer of a shared ring can be cloned.
-pub struct Many(pub(super) ());
+pub struct Many {
+    /// The number of free slots behind a claim that this handle must know of to claim early; see
+    /// [`many`](super::many).
+    pub(super) margin: u64,
+}
 
 /// A producer's handle: it claims slots, fills them in place and publishes them.
 ///
@@ -204,11 +219,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
-        let next = if S::MANY {
-            core.control.positions.claimed(&core.control.plan, start).0
-        } else {
-            start
-        };
+        let next = if S::MANY { core.control.claimed(start).0 } else { start };
         // With many producers, other handles may have claimed the positions before `next`. The new
         // handle knows only that the gating stages allowed those claims.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };

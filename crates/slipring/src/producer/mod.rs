@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `handle` | the handle: its state, its open claim, its counts, its drop |
 //! | `room` | which positions are free |
+//! | `many` | how one of several producers of a process takes positions |
 //! | `reserve` | positions: taking them, waiting for them |
 //! | `sharing` | how the producers of a ring, one or several, take positions and close the ring |
 //! | `publish` | publishing a claim, and publishing in one call |
@@ -15,8 +16,9 @@
 //!
 //! Invariants
 //! - I1: No two handles claim the same position. A single producer claims from its private `next`.
-//!   Many producers share one claim word, and move it only over slots that the gating stages have
-//!   released or, in a ring without stages, over slots whose last publication is complete.
+//!   Many producers share one claim word, and touch a claimed slot only after the gating stages
+//!   have released it or, in a ring without stages, after its last publication is complete. Only an
+//!   early claim (`many`) moves the claim word over slots that are not free yet.
 //! - I2: Claimed slots belong to their handle until it publishes them or gives them up. No stage
 //!   accesses the event of an unpublished position, and no producer claims a slot again before
 //!   every stage has passed its event.
@@ -25,14 +27,16 @@
 //!   unpublished one. A forgotten claim gets its tombstone at the next use, or at the drop, of its
 //!   handle. A single producer stamps no tombstone: after it drops an unpublished claim, it claims
 //!   the same positions again.
-//! - I4: The ring's end position is set once: by the producer that closes the ring or, where
-//!   several processes produce, by the stages that find it (`closing`). No producer claims that
-//!   position or a later one.
+//! - I4: The ring's end position is set by the producer that closes the ring or, where several
+//!   processes produce, by the stages that find it (`closing`). No producer publishes that position
+//!   or a later one. The end moves only back, and only over early claims that nobody publishes
+//!   (`early_claims`).
 
 mod ask;
 pub(crate) mod claim;
 pub(crate) mod conflate;
 mod handle;
+mod many;
 pub(crate) mod publish;
 mod reserve;
 mod room;

@@ -92,9 +92,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// While the ring is full, the call waits as the graph's wait strategy says. If `fill` panics,
     /// nothing is published, and the graph fails.
     ///
-    /// Costs a claim and one store. A claim costs an addition, or a compare-and-swap while several
-    /// handles may claim. With a wait strategy that parks, the call also loads the wait queue's
-    /// state. Each stage thread that reads the event fetches the event's cache line.
+    /// Costs a claim and one store. A claim costs an addition; while several handles may claim, it
+    /// is a locked addition to a word that they share. With a wait strategy that parks, the call
+    /// also loads the wait queue's state. Each stage thread that reads the event fetches the
+    /// event's cache line.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, String::new)?;
@@ -114,7 +115,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[doc(alias = "publishEvent")]
     #[inline]
     pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
-        let seq = match self.reserve(1) {
+        let seq = match self.reserve_patiently(1) {
             Ok(seq) => seq,
             Err(refusal) => self.wait_for_room(1, refusal)?,
         };

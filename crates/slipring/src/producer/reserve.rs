@@ -4,16 +4,15 @@ use std::marker::PhantomData;
 use std::task::{Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use crate::base::sync::{Relaxed, now, spin_loop, twin};
+use crate::base::sync::{now, spin_loop};
 use crate::errors::{ClaimError, WaitError};
 use crate::producer::handle::{Producer, Refusal, sealed};
 use crate::ring::core::Core;
 use crate::ring::helper;
-use crate::ring::membership::Company;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter, WaitingTask};
-use crate::ring::words::{ClaimWord, ahead};
+use crate::ring::words::ahead;
 use crate::ring::world::World;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
@@ -49,7 +48,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// this call does not give up.
     pub(crate) fn free_slots(&mut self, claimed: usize) -> usize {
         if S::MANY {
-            self.next = self.core.control.positions.claimed(&self.core.control.plan, self.next).0;
+            self.next = self.core.control.claimed(self.next).0;
         }
         let _ = self.find_room(1);
         let free = ahead(self.limit, self.next).clamp(0, self.capacity() as i64) as usize;
@@ -117,114 +116,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         S::reserve(self, len)
     }
 
-    /// Takes positions, whether or not this process has other handles. The path of a handle that
-    /// has always been alone is inlined wherever a program publishes, because a function call would
-    /// cost as much as the claim itself.
+    /// Takes `len` positions, for a call that waits without a deadline. Such a call may take
+    /// positions that are not free yet, and then waits until they are.
     #[inline(always)]
-    pub(super) fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
-        self.give_up_open_claim();
-        let company = self.core.control.membership.company();
-        if company != Company::Never {
-            return self.reserve_in_company(len, company);
-        }
-        if !self.knows_room(len) {
-            self.find_shared_room(len)?;
-        }
-        Ok(self.claim_alone(len))
-    }
-
-    /// Takes positions while no other handle can claim. The handle claims by a store, because a
-    /// compare-and-swap would cost as much as the rest of the claim.
-    #[inline(always)]
-    fn claim_alone(&mut self, len: u64) -> u64 {
-        let seq = self.next;
-        self.next = seq.wrapping_add(len);
-        self.core.control.positions.claim().store(ClaimWord::open(self.next).0, Relaxed);
-        seq
-    }
-
-    /// Like [`Producer::reserve_shared`], for a handle that is not alone or has not always been
-    /// alone.
-    #[inline]
-    fn reserve_in_company(&mut self, len: u64, company: Company) -> Result<u64, Refusal> {
-        let settles = company == Company::Earlier;
-        if twin!("settled-in-company": settles => true) {
-            self.next = self.read_claim_word()?;
-            self.core.control.membership.settle_alone();
-        }
-        if !self.knows_room(len) {
-            if company == Company::Now {
-                self.next = self.read_claim_word()?;
-            }
-            self.find_shared_room(len)?;
-        }
-        if company == Company::Now {
-            // The compare-and-swap itself finds out whether `next` is outdated. A load before the
-            // swap would fetch the claim word's cache line once more while other producers claim.
-            return self.swap_claim_word(len).or_else(|word| self.claim_again(word, len));
-        }
-        Ok(self.claim_alone(len))
-    }
-
-    /// Claims the `len` positions from `next` on, if the claim word is at `next`. Otherwise returns
-    /// the claim word.
-    ///
-    /// All accesses to the claim word are relaxed, because it assigns positions and orders no data.
-    /// Each handle itself loads the gating stages' frontiers to find free slots.
-    #[inline(always)]
-    fn swap_claim_word(&mut self, len: u64) -> Result<u64, ClaimWord> {
-        let (seq, end) = (self.next, self.next.wrapping_add(len));
-        let (free, claimed) = (ClaimWord::open(seq).0, ClaimWord::open(end).0);
-        let claim = self.core.control.positions.claim();
-        let swapped = twin!("claim-by-store": claim.compare_exchange(free, claimed, Relaxed, Relaxed) => {
-            claim.store(claimed, Relaxed);
-            Ok(free)
-        });
-        swapped.map_err(ClaimWord)?;
-        self.next = end;
-        Ok(seq)
-    }
-
-    /// Claims `len` positions after other producers have moved the claim word to `word`. The claim
-    /// starts at the position in `word`.
-    #[inline(never)]
-    fn claim_again(&mut self, word: ClaimWord, len: u64) -> Result<u64, Refusal> {
-        self.next = self.open_position(word)?;
-        if !self.knows_room(len) {
-            self.find_shared_room(len)?;
-        }
-        self.swap_claim_word(len).map_err(|_| Refusal::Contended)
-    }
-
-    /// Loads the position up to which producers have claimed.
-    ///
-    /// Called only if another handle may have moved the claim word. Each skipped call saves a load
-    /// that would wait for this handle's own last store to the claim word.
-    #[inline(always)]
-    fn read_claim_word(&self) -> Result<u64, Refusal> {
-        self.open_position(ClaimWord(self.core.control.positions.claim().load(Relaxed)))
-    }
-
-    /// Returns the position in `word`, unless the ring is closed to claims.
-    #[inline(always)]
-    fn open_position(&self, word: ClaimWord) -> Result<u64, Refusal> {
-        if word.is_closed() {
-            Err(Refusal::Wait(WaitError::Closed))
-        } else {
-            Ok(word.seq(self.next))
-        }
-    }
-
-    /// Like [`Producer::find_room`], but begins at the last position of the claim word that this
-    /// handle has seen.
-    #[cold]
-    fn find_shared_room(&mut self, len: u64) -> Result<(), Refusal> {
-        self.next = self.core.control.positions.claim_at(
-            &self.core.control.plan,
-            ClaimWord::open(self.next),
-            self.next,
-        );
-        self.find_room(len)
+    pub(crate) fn reserve_patiently(&mut self, len: u64) -> Result<u64, Refusal> {
+        self.core.control.status.check_running().map_err(Refusal::Wait)?;
+        S::reserve_patiently(self, len)
     }
 
     /// Takes one position without waiting, or returns `None` if the ring is full. An error says
@@ -247,12 +144,17 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     // Waiting for positions.
 
     #[inline(always)]
+    fn reserve_until(&mut self, len: u64, deadline: Option<Instant>) -> Result<u64, Refusal> {
+        if deadline.is_none() { self.reserve_patiently(len) } else { self.reserve(len) }
+    }
+
+    #[inline(always)]
     pub(crate) fn reserve_by(
         &mut self,
         len: u64,
         deadline: Option<Instant>,
     ) -> Result<u64, ClaimError> {
-        match self.reserve(len) {
+        match self.reserve_until(len, deadline) {
             Ok(seq) => Ok(seq),
             Err(refusal) => self.wait_for_room_by(len, refusal, deadline),
         }
@@ -304,7 +206,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 Refusal::Gated(_) if !is_over() && helper::step(&self.core.control, deadline) => {}
                 Refusal::Gated(slowest) => self.wait(len, slowest, deadline)?,
             }
-            match self.reserve(len) {
+            match self.reserve_until(len, deadline) {
                 Ok(seq) => return Ok(seq),
                 Err(again) => refusal = again,
             }

@@ -6,6 +6,7 @@
 
 use crate::base::sync::{Relaxed, twin};
 use crate::producer::handle::{Many, Producer, Refusal, Single, sealed};
+use crate::producer::many::NO_EARLY_CLAIMS;
 use crate::ring::core::Core;
 use crate::ring::slots::Layout;
 use crate::ring::words::ClaimWord;
@@ -47,7 +48,7 @@ impl sealed::Sharing for Many {
     const MANY: bool = true;
 
     fn at(_next: u64) -> Self {
-        Many(())
+        Many { margin: NO_EARLY_CLAIMS }
     }
 
     #[inline(always)]
@@ -58,8 +59,16 @@ impl sealed::Sharing for Many {
         producer.reserve_shared(len)
     }
 
+    #[inline(always)]
+    fn reserve_patiently<E, L: Layout>(
+        producer: &mut Producer<E, L, Many>,
+        len: u64,
+    ) -> Result<u64, Refusal> {
+        producer.reserve_early(len)
+    }
+
     fn claimed<E, L: Layout>(core: &Core<E, L>, next: u64) -> (u64, bool) {
-        core.control.positions.claimed(&core.control.plan, next)
+        core.control.claimed(next)
     }
 
     fn leave<E, L: Layout>(producer: &Producer<E, L, Many>, last: bool, leaves: bool) {
@@ -77,7 +86,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             twin!("close-by-load": claim.fetch_or(ClaimWord::CLOSED, Relaxed) => claim.load(Relaxed)),
         );
         if !word.is_closed() {
-            self.core.control.close(
+            self.core.control.close_claimed(
                 twin!("closed-short": self.core.control.positions.claim_at(&self.core.control.plan, word, self.next) => self.next),
             );
         }
@@ -86,7 +95,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
 impl<E, L: Layout> Producer<E, L, Many> {
     /// Closes the ring for all its producers. The stages drain all claims made before the close.
-    /// Claims after the close return [`WaitError::Closed`](crate::WaitError::Closed).
+    /// Claims after the close, and calls that wait for a slot at the close, return
+    /// [`WaitError::Closed`](crate::WaitError::Closed).
     ///
     /// A claim that another producer made before the close can still be published or given up.
     ///

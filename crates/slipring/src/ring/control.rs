@@ -1,11 +1,11 @@
 //! The data that a ring's handles share besides the slots. It depends neither on the type of events
 //! nor on the slots.
 //!
-//! [`Control`] joins seven parts, each with its own words and invariants: the [`Plan`], which never
+//! [`Control`] joins eight parts, each with its own words and invariants: the [`Plan`], which never
 //! changes; the [`Positions`]; the [`Status`]; the [`Waits`]; the [`Membership`]; the [`Counters`];
-//! and the [`Askers`]. Callers use a part directly if one part suffices. An operation that needs
-//! two parts is a method of `Control`: a release stores a position and notifies queues, and a call
-//! that ends the graph stores a status and notifies all queues.
+//! the [`EarlyClaims`]; and the [`Askers`]. Callers use a part directly if one part suffices. An
+//! operation that needs two parts is a method of `Control`: a release stores a position and
+//! notifies queues, and a call that ends the graph stores a status and notifies all queues.
 //!
 //! The waits of a ring's handles go through [`Control::wait`]. It has two arguments and one result:
 //!
@@ -26,6 +26,7 @@ use crate::errors::{Cause, Failure, WaitError};
 use crate::ring::askers::Askers;
 use crate::ring::board::{Board, IsOwnProcess};
 use crate::ring::counters::{Counters, LocalCounts, Samples};
+use crate::ring::early_claims::{EarlyClaims, Fate};
 use crate::ring::membership::{Membership, Orphan, PoolIsOver};
 use crate::ring::plan::{Plan, Stage};
 use crate::ring::positions::Positions;
@@ -53,6 +54,8 @@ pub struct Control {
     /// hint.
     pub(crate) idle_threads: Line<Statistic>,
     pub(crate) waits: Waits,
+    /// The claims of waiting producers, while the ring closes.
+    pub(crate) early_claims: EarlyClaims,
     /// The threads and tasks that wait for answers to requests in this ring.
     pub(crate) askers: Arc<Askers>,
     is_own_process: Option<IsOwnProcess>,
@@ -91,6 +94,7 @@ impl Control {
             counters: Counters::new(&plan, board.counters, samples),
             idle_threads: Line::new(Statistic::new(0)),
             waits,
+            early_claims: EarlyClaims::new(),
             askers: Askers::new(),
             is_own_process: board.is_own_process,
             plan,
@@ -130,6 +134,17 @@ impl Control {
         self.waits.is_oversubscribed(joined)
     }
 
+    /// Like [`Control::is_oversubscribed`], but counts every handle of a producer as a thread.
+    pub(crate) fn producers_outnumber_cores(&self) -> bool {
+        // See `is_oversubscribed`. In models, producers claim early.
+        !cfg!(slipring_loom) && {
+            let joined = self.membership.joined(&self.positions, &self.plan);
+            // The plan counts two producers.
+            let more = self.membership.producers().saturating_sub(2);
+            self.waits.is_oversubscribed(joined + more)
+        }
+    }
+
     /// Returns whether this process may use the words of the ring. The result is `false` in a
     /// forked child of a segment's process, because the child does not map the segment's memory.
     pub(crate) fn is_own_process(&self) -> bool {
@@ -150,6 +165,38 @@ impl Control {
         self.status.close(final_seq); // SYNC[closed]: before the queues are notified
         twin!("closed-unnotified": self.waits.notify_all() => ());
         self.askers.notify();
+    }
+
+    /// Closes a ring of many producers, whose claim word was closed to claims at `end`.
+    pub(crate) fn close_claimed(&self, end: u64) {
+        // SYNC[closed]: before the queues are notified
+        self.early_claims.close(end, |end| self.status.close(end));
+        twin!("closed-unnotified": self.waits.notify_all() => ());
+        self.askers.notify();
+    }
+
+    /// Hands in the early claim of the `len` positions from `seq` on, whose slots are not free. The
+    /// ring was closed.
+    pub(crate) fn hand_in_claim(&self, seq: u64, len: u64) -> Fate {
+        let mut moved = false;
+        let fate = self.early_claims.hand_in(seq, len, |end| {
+            self.status.move_end(end); // SYNC[announced]: before the queues are notified
+            moved = true;
+        });
+        if twin!("moved-unnotified": moved => false) {
+            self.waits.notify_all();
+            self.askers.notify();
+        }
+        fate
+    }
+
+    /// Returns the position up to which producers have claimed, and whether the ring is closed to
+    /// claims. Only rings with many producers use the claim word.
+    pub(crate) fn claimed(&self, lower_bound: u64) -> (u64, bool) {
+        let (claimed, is_closed) = self.positions.claimed(&self.plan, lower_bound);
+        // Claims that came too late, and early claims behind the end, have moved the claim word.
+        let last = if is_closed { self.status.last_position() } else { None };
+        (last.unwrap_or(claimed), is_closed)
     }
 
     /// Closes the ring to further claims. Called only if several processes produce. The first

@@ -319,7 +319,7 @@ impl<E, L: Layout> Core<E, L> {
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
         if control.plan.many_producers {
-            return ahead(control.positions.claimed(&control.plan, seq).0, seq) > 0;
+            return ahead(control.claimed(seq).0, seq) > 0;
         }
         // A producer that stamps stores its cursor after its stamps, so the cursor decides only in
         // a ring without stamps.

@@ -141,6 +141,11 @@ impl Membership {
         self.add_claimant();
     }
 
+    /// Returns the number of producer handles. Handles may come and go at any time.
+    pub(crate) fn producers(&self) -> usize {
+        self.producers.load(Relaxed)
+    }
+
     /// Subtracts one producer handle; returns whether it was the last one.
     pub(crate) fn remove_producer(&self) -> bool {
         edge::counted_out::count_out(&self.producers) == 1

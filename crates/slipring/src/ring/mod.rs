@@ -8,6 +8,7 @@ pub(crate) mod check;
 pub(crate) mod control;
 pub(crate) mod core;
 pub(crate) mod counters;
+pub(crate) mod early_claims;
 pub(crate) mod events;
 pub(crate) mod helper;
 pub(crate) mod membership;

@@ -19,6 +19,7 @@ use crate::base::panics::Contained;
 use crate::base::sync::twin;
 use crate::errors::BuildError;
 use crate::ring::check;
+use crate::ring::early_claims::EarlyClaiming;
 use crate::ring::policy::Policy;
 use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice, count_threads};
 use crate::wait::{FullRing, Wait, WaitStrategy, cores};
@@ -152,6 +153,8 @@ pub(crate) struct Plan {
     pub(crate) cores: usize,
     /// Whether several producers may claim and publish at the same time.
     pub(crate) many_producers: bool,
+    /// When producers may claim slots that are not free yet.
+    pub(crate) early_claims: EarlyClaiming,
     /// Whether the claim word is a [`SeatedClaim`](crate::ring::words::SeatedClaim), which is so if
     /// several processes produce.
     pub(crate) seated_claims: bool,
@@ -207,6 +210,7 @@ impl Plan {
             threads: if many_producers { 2 } else { 1 } + count_threads(&specs),
             cores: cores(),
             many_producers,
+            early_claims: EarlyClaiming::with(producer_wait),
             seated_claims: false,
             stamped: true,
             stages,

@@ -164,6 +164,12 @@ fn is_inside_other(control: &Control, own: Option<usize>) -> bool {
     inside_ring(control, |mut lines| Iterator::any(&mut lines, |line| Some(line) != own))
 }
 
+/// Returns whether the current thread runs a handler of the ring of `control`.
+#[inline]
+pub(crate) fn is_inside(control: &Control) -> bool {
+    is_inside_other(control, None)
+}
+
 /// Calls `look` with the ring that `is_ring` accepts, if the current thread runs a handler of one
 /// of that ring's stages.
 pub(crate) fn at<T>(
@@ -204,7 +210,7 @@ fn found(holder: Option<usize>) -> SelfWait {
 /// Checks whether the current thread would wait for itself if it waited, as a producer, until all
 /// stages have released the events before `seq()`.
 pub(crate) fn of_producer(control: &Control, seq: impl FnOnce() -> u64) -> SelfWait {
-    if !is_inside_other(control, None) {
+    if !is_inside(control) {
         return SelfWait::Never;
     }
     let seq = seq();

@@ -12,7 +12,7 @@ use crate::ring::words::ahead;
 fn published(control: &Control, positions: &[u64]) -> Option<u64> {
     if control.plan.many_producers {
         let lower_bound = positions.first().copied().unwrap_or(control.start);
-        Some(control.positions.claimed(&control.plan, lower_bound).0)
+        Some(control.claimed(lower_bound).0)
     } else {
         control.plan.cursor.then(|| control.positions.cursor())
     }

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - I1: the last position is stored before the closed bit (`edge::closed`), and no slot is claimed
-//!   after the bit is set.
+//!   after the bit is set. After it, the last position only moves back, over positions that are
+//!   never published (`early_claims`).
 //! - I2: the first of several failures is kept, and is stored before the failed bit
 //!   (`edge::failed`).
 
@@ -13,6 +14,7 @@ use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::name::Name;
 use crate::base::sync::{AtomicU32, AtomicU64, Line, Mutex, Relaxed, lock, may_die, now, twin};
 use crate::errors::{Cause, Failure, WaitError};
+use crate::ring::words::ahead;
 
 const CLOSED: u32 = 1;
 const HALTED: u32 = 2;
@@ -195,6 +197,17 @@ impl Status {
         may_die!();
         words.final_seq.store(final_seq, Relaxed);
         edge::closed::close(&words.bits, CLOSED);
+    }
+
+    /// Moves the last position of a closed graph back. After the call, the caller notifies all
+    /// queues.
+    pub(crate) fn move_end(&self, final_seq: u64) {
+        self.words.final_seq.store(final_seq, Relaxed); // no data goes with it (early_claims::I3)
+    }
+
+    /// Returns whether a closed graph ends before the position `seq`, or at it.
+    pub(crate) fn ends_before(&self, seq: u64) -> bool {
+        ahead(seq, self.words.final_seq.load(Relaxed)) >= 0
     }
 
     /// Sets the closing bit. After the call, the caller notifies all queues.

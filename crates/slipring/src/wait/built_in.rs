@@ -207,6 +207,17 @@ impl Wait {
     /// [`Wait::Adaptive`] without a budget.
     pub const ADAPTIVE: Wait = Wait::Adaptive { budget: None };
 
+    /// Returns whether the strategy, or a strategy that it follows, is user code.
+    pub(crate) fn is_custom(&self) -> bool {
+        match self {
+            Wait::PhasedBackoff { fallback: wait, .. } | Wait::Timeout { wait, .. } => {
+                wait.is_custom()
+            }
+            Wait::Custom(_) => true,
+            _ => false,
+        }
+    }
+
     /// Returns one strategy of each kind, with its usual parameters, except [`Wait::Timeout`] and
     /// [`Wait::Custom`].
     ///
