@@ -197,7 +197,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                         control.plan.name_of(control.plan.producer_party()),
                     ));
                 }
-                Refusal::Contended => spin_loop(),
+                Refusal::Contended => back_off(round),
                 Refusal::Gated(slowest) if round != 0 && is_over() => {
                     return Err(ClaimError::TimedOut(self.core.control.plan.name_of(slowest)));
                 }
@@ -356,4 +356,10 @@ impl<E, L: Layout, S: sealed::Sharing> Awaited for Room<'_, E, L, S> {
     fn notice(&self) -> Option<Duration> {
         self.core.world.notice()
     }
+}
+
+/// Pauses after a claim that lost a race: the longer, the more claims of this call have lost.
+fn back_off(round: u64) {
+    let hints = if cfg!(slipring_loom) { 1 } else { 1 << round.min(6) };
+    (0..hints).for_each(|_| spin_loop());
 }
