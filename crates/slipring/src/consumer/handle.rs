@@ -195,6 +195,10 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// graph's wait strategy says. If `max` is 0, the call returns an empty batch at once, as a
     /// read into an empty buffer does.
     ///
+    /// The lent events are released together. So in a line of stages, `max` should take a few
+    /// microseconds to handle, such as 64: no later stage sees an event of the batch, and no
+    /// producer gets its slot, before the whole batch is released.
+    ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
     /// std::thread::spawn(move || tx.publish(|v| *v = 7)); // and closes
