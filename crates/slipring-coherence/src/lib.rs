@@ -92,6 +92,7 @@ mod error;
 mod lines;
 mod machine;
 mod memory;
+mod planted;
 mod report;
 mod running;
 mod simulation;
@@ -106,6 +107,7 @@ pub use costs::{Costs, CostsError};
 pub use counts::{Counts, PerEvent, Waited};
 pub use error::{Cause, Deadlock, LimitReached, Position, SimulationError, Wait, Word};
 pub use machine::{MOST_CORES, Machine, Placement, Topology, TopologyError};
+pub use planted::{Planted, is_planted, plant};
 pub use report::{HotLine, Report};
 pub use simulation::{Limit, Simulation};
 

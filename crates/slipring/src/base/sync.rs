@@ -247,6 +247,26 @@ macro_rules! twin {
 }
 pub(crate) use twin;
 
+/// `planted!("name": right => wrong)` evaluates to `wrong` in a simulated run into which a test
+/// planted the defect `name`, and to `right` everywhere else.
+///
+/// A *planted defect* leaves all results as they are, and only costs more transfers,
+/// read-modify-writes or fences. The budgets of `crates/slipring-simulated` must catch each of
+/// them, in rings on the heap. Without the simulator, only `right` is compiled.
+macro_rules! planted {
+    ($name:literal: $right:expr => $wrong:expr) => {{
+        #[cfg(slipring_coherence)]
+        {
+            if slipring_coherence::is_planted($name) { $wrong } else { $right }
+        }
+        #[cfg(not(slipring_coherence))]
+        {
+            $right
+        }
+    }};
+}
+pub(crate) use planted;
+
 /// `may_die!()` marks a store that other processes read. In a model, the current thread may end
 /// right before the store, as if its process had died there. Outside of models the macro is empty.
 macro_rules! may_die {

@@ -4,7 +4,7 @@
 //! upstream is writing. The upstream would have to fetch it back for its next event. A pause avoids
 //! that, but delays the events that come meanwhile.
 
-use crate::base::sync::spin_loop;
+use crate::base::sync::{planted, spin_loop};
 
 /// Least length of a dense pass, in events. If a pass finds 32 events after a pause of one spacing
 /// (about 250 ns), then an event comes about every ten nanoseconds.
@@ -114,7 +114,8 @@ impl Spacing {
         }
         if handled >= DENSE {
             (self.density, self.pauses, self.patience) = (DENSEST, true, DENSEST);
-            return if handled < self.long { self.pause_densely(handled) } else { 0 };
+            let pause = if handled < self.long { self.pause_densely(handled) } else { 0 };
+            return planted!("polls-unspaced": pause => 0);
         }
         if handled >= self.short {
             return 0;
@@ -140,7 +141,7 @@ impl Spacing {
             }
             _ => {}
         }
-        if self.pauses { self.spacing } else { 0 }
+        planted!("polls-unspaced": if self.pauses { self.spacing } else { 0 } => 0)
     }
 
     /// Returns the length of the pause after a dense pass of `handled` events, in spin hints.

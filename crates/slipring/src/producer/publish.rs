@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use crate::base::edge;
-use crate::base::sync::twin;
+use crate::base::sync::{planted, twin};
 use crate::errors::{Cause, ClaimError, WaitError};
 use crate::producer::handle::{Producer, sealed};
 use crate::ring::counters::FLUSH_EVERY;
@@ -76,7 +76,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if len != 1 {
             self.coalesced = self.coalesced.wrapping_add(len.wrapping_sub(1));
         }
-        edge::announced::order_quiet_check(); // publication before the check (queue::I4)
+        // The defect: a word that the producer writes lies on the line of a frontier.
+        planted!("shared-line": () => self.core.touch_frontier());
+        use edge::announced::order_quiet_check;
+        // publication before the check (queue::I4)
+        planted!("fenced-publication": order_quiet_check() => edge::announced::fence_notifier());
         // SAFETY: queue::I5; the core is alive.
         if !unsafe { self.quiet_check.is_quiet() } {
             self.core.control.waits.notify_publication(&self.core.control.plan);

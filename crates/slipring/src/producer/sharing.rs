@@ -4,7 +4,7 @@
 //! The module [`producer`](crate::producer) states the invariants: I1 for taking positions, and I4
 //! for the ring's end.
 
-use crate::base::sync::{Relaxed, twin};
+use crate::base::sync::{Relaxed, planted, twin};
 use crate::producer::handle::{Many, Producer, Refusal, Single, sealed};
 use crate::producer::many::NO_EARLY_CLAIMS;
 use crate::ring::core::Core;
@@ -22,9 +22,11 @@ impl sealed::Sharing for Single {
 
     #[inline(always)]
     fn reserve<E, L: Layout>(producer: &mut Producer<E, L>, len: u64) -> Result<u64, Refusal> {
-        if producer.limit.wrapping_sub(producer.next) < len {
+        let has_room = producer.limit.wrapping_sub(producer.next) >= len;
+        if !planted!("frontier-per-claim": has_room => false) {
             producer.find_room(len)?;
         }
+        planted!("claim-by-rmw": () => { producer.core.control.positions.claim().fetch_add(0, Relaxed); });
         Ok(producer.next)
     }
 

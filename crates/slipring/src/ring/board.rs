@@ -9,7 +9,7 @@
 //!   first values before the first handle exists.
 
 use crate::base::maybe_mapped::MaybeMapped;
-use crate::base::sync::{AtomicU64, Line, array};
+use crate::base::sync::{AtomicU64, Line, array, planted};
 use crate::ring::counters::CounterWords;
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
@@ -73,17 +73,45 @@ impl Board {
                 seat.take(PARTICIPANT).expect("a new seat is free");
             }
         }
-        Some(Board {
+        let board = Board {
             lines: array(plan.lines, word)?.into(),
             seats: seats.into(),
             cells: plan.stages.iter().map(|_| MaybeMapped::from(Box::default())).collect(),
             participant: PARTICIPANT,
             status: MaybeMapped::new(Line::new(StatusWords::default())),
             queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
-            always_fences: false,
+            always_fences: planted!("queue-never-quiet": false => true),
             failure: None,
             is_own_process: None,
             counters: CounterWords::heap(plan.stages.len() + 1)?,
-        })
+        };
+        #[cfg(slipring_coherence)]
+        board.name_lines(plan);
+        Some(board)
+    }
+
+    /// Names the board's lines for the simulator's reports.
+    #[cfg(slipring_coherence)]
+    fn name_lines(&self, plan: &Plan) {
+        use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, SENTINEL_LINE};
+        use slipring_coherence::label;
+
+        for (number, word) in self.lines.iter().enumerate() {
+            let name = match (plan.stage_of(number), number) {
+                (Some(stage), _) => {
+                    let stage = &plan.stages[stage];
+                    format!("word {} of `{}`", number - stage.line, stage.name)
+                }
+                (None, CLAIM_LINE) => "claim word".to_owned(),
+                (None, SENTINEL_LINE) => "sentinel".to_owned(),
+                (None, CURSOR_LINE) => "cursor".to_owned(),
+                (None, _) => format!("word {number} of the board"),
+            };
+            label(word, &name);
+        }
+        label(&*self.status, "status");
+        for (number, queue) in self.queues.iter().enumerate() {
+            queue.label(&format!("wait queue {number}"));
+        }
     }
 }

@@ -400,6 +400,13 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
+    /// Writes to the line of the first stage's frontier, as a store to a neighbouring word would.
+    #[cfg(slipring_coherence)]
+    pub(crate) fn touch_frontier(&self) {
+        let frontier = self.control.positions.line(self.control.plan.stages[0].line);
+        slipring_coherence::write(std::ptr::from_ref(frontier).cast(), size_of::<u64>());
+    }
+
     // Reports.
 
     /// Returns the positions and counts of all parties, loaded one after the other.

@@ -32,7 +32,10 @@ pub(crate) struct Owner<E, L: Layout>(ManuallyDrop<Arc<Core<E, L>>>);
 impl<E, L: Layout> Owner<E, L> {
     /// Makes the first owner of a ring whose slots are filled.
     pub(crate) fn new(core: Core<E, L>) -> Self {
-        Owner(ManuallyDrop::new(Arc::new(core)))
+        let core = Arc::new(core);
+        #[cfg(slipring_coherence)]
+        slipring_coherence::label(&core.owners, "count of owners");
+        Owner(ManuallyDrop::new(core))
     }
 
     /// Makes another owner of an observed ring. Returns `None` if the run is over, or if the last

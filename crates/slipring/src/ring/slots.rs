@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use crate::base::edge;
-use crate::base::sync::AtomicU64;
+use crate::base::sync::{AtomicU64, planted};
 use crate::ring::memory::{Pages, allocate_array, free_array};
 use crate::ring::stamp::{self, Stamp};
 use crate::ring::world::{OneProcess, World};
@@ -211,6 +211,14 @@ struct Slot<E> {
     event: UnsafeCell<E>,
 }
 
+impl<E> Slot<E> {
+    /// Returns the distance from one slot to the next, in slots.
+    #[inline(always)]
+    fn step() -> usize {
+        planted!("slot-per-line": 1 => 64usize.div_ceil(size_of::<Slot<E>>()))
+    }
+}
+
 /// See [`Interleaved`].
 #[doc(hidden)]
 pub struct InterleavedStorage<E> {
@@ -320,7 +328,7 @@ unsafe impl<E: Send, L: Layout> Sync for View<E, L> {}
 // their length.
 unsafe impl<E> Storage<E> for InterleavedStorage<E> {
     fn allocate(capacity: usize, _stamped: bool, pages: Pages) -> Option<Self> {
-        let slots = allocate_array(capacity, pages)?;
+        let slots = allocate_array(capacity * Slot::<E>::step(), pages)?;
         Some(InterleavedStorage {
             slots,
             mask: capacity as u64 - 1,
@@ -342,32 +350,35 @@ unsafe impl<E> Storage<E> for InterleavedStorage<E> {
     }
     #[inline(always)]
     fn stamp(&self, seq: u64) -> *const AtomicU64 {
-        // SAFETY: the masked index is inside the array.
-        unsafe { &raw const (*self.slots.as_ptr().add((seq & self.mask) as usize)).stamp }
+        // SAFETY: `slot` is inside the array.
+        unsafe { &raw const (*self.slot(seq)).stamp }
     }
     #[inline(always)]
     fn event(&self, seq: u64) -> *mut E {
-        // SAFETY: the masked index is inside the array; `raw_get` makes no reference.
-        unsafe {
-            UnsafeCell::raw_get(
-                &raw const (*self.slots.as_ptr().add((seq & self.mask) as usize)).event,
-            )
-        }
+        // SAFETY: `slot` is inside the array; `raw_get` makes no reference.
+        unsafe { UnsafeCell::raw_get(&raw const (*self.slot(seq)).event) }
     }
     #[inline(always)]
     fn stride(&self) -> usize {
-        size_of::<Slot<E>>()
+        size_of::<Slot<E>>() * Slot::<E>::step()
     }
     fn bytes_per_slot(_stamped: bool) -> usize {
         size_of::<Slot<E>>()
     }
     unsafe fn free(self) {
         // SAFETY: the caller's promise.
-        unsafe { free_array(self.slots, self.mask as usize + 1, self.pages) }
+        unsafe { free_array(self.slots, (self.mask as usize + 1) * Slot::<E>::step(), self.pages) }
     }
 }
 
 impl<E> InterleavedStorage<E> {
+    /// Returns the address of the slot of a position.
+    #[inline(always)]
+    fn slot(&self, seq: u64) -> *mut Slot<E> {
+        // SAFETY: the array has a step for each masked index.
+        unsafe { self.slots.as_ptr().add((seq & self.mask) as usize * Slot::<E>::step()) }
+    }
+
     /// Returns the view of slots that lie in a mapping. `capacity` is a power of two.
     ///
     /// # Safety

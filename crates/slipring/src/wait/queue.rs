@@ -134,6 +134,13 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
+    /// Names the queue's state for the simulator's reports.
+    #[cfg(slipring_coherence)]
+    pub(crate) fn label(&self, name: &str) {
+        slipring_coherence::label(self, &format!("lock of {name}"));
+        slipring_coherence::label(&*self.state, name);
+    }
+
     pub(crate) fn new() -> WaitQueue {
         WaitQueue::with_quiet(system::membarrier_available())
     }
