@@ -17,6 +17,8 @@ pub const SOURCE: &str = "crates/slipring/src";
 pub const PROTOCOL: &str = "crates/slipring/src/PROTOCOL.md";
 /// The page that describes segments to other languages.
 pub const SEGMENT: &str = "crates/slipring-shm/SEGMENT.md";
+/// The tests whose budgets catch planted defects.
+pub const BUDGETS: &str = "crates/slipring-simulated/tests/budgets";
 /// The tables of [`SEGMENT`] that the check compares with the code.
 pub const SEGMENT_TABLES: [&str; 21] = [
     "layout: crates/slipring-shm/src/layout/head.rs Header",

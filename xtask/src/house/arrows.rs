@@ -193,8 +193,8 @@ impl<'ast> Visit<'ast> for Paths {
 
     fn visit_macro(&mut self, mac: &'ast syn::Macro) {
         self.macros.insert(segments(&mac.path));
-        // Only a twin's right variant counts, because the weakened one belongs to a model.
-        if source::is_named(&mac.path, "twin") {
+        // Only the right variant counts: the wrong one belongs to a model, or to a planted defect.
+        if source::has_wrong_half(mac) {
             for right in source::arguments(mac) {
                 self.visit_expr(&right);
             }

@@ -253,10 +253,15 @@ pub fn imports(item: &syn::ItemUse) -> Vec<Import> {
     found
 }
 
+/// Returns whether the macro is `twin!` or `planted!`, of which only tests run the wrong half.
+pub fn has_wrong_half(mac: &Macro) -> bool {
+    is_named(&mac.path, "twin") || is_named(&mac.path, "planted")
+}
+
 /// Returns the expressions in a macro's brackets: the right half of `twin!("name": right =>
-/// wrong)`, or a list with commas. Empty where the macro takes something else.
+/// wrong)` or of `planted!`, or a list with commas. Empty where the macro takes something else.
 pub fn arguments(mac: &Macro) -> Vec<Expr> {
-    if is_named(&mac.path, "twin") {
+    if has_wrong_half(mac) {
         return mac.parse_body::<Twin>().map(|twin| vec![twin.right]).unwrap_or_default();
     }
     let list = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(mac.tokens.clone());
@@ -268,7 +273,7 @@ pub fn is_named(path: &syn::Path, name: &str) -> bool {
     path.segments.last().is_some_and(|last| last.ident == name)
 }
 
-/// The arguments of `twin!`. Only models that expect a failure run the wrong half.
+/// The arguments of `twin!` and `planted!`. Only tests that expect a failure run the wrong half.
 struct Twin {
     right: Expr,
 }
@@ -422,6 +427,7 @@ let b = 'z'; let c: &'static str = r#"raw " /* in */ "#; /* a /* nested */ block
     fn a_macro_shows_its_right_half_and_its_list() {
         let count = |text: &str| arguments(&syn::parse_str::<Macro>(text).unwrap()).len();
         assert_eq!(count("twin!(\"name\": { a; } => b)"), 1);
+        assert_eq!(count("planted!(\"name\": a => b)"), 1);
         assert_eq!(count("assert!(a, b, c)"), 3);
         assert_eq!(count("make!(a b c)"), 0);
     }

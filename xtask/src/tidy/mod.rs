@@ -8,6 +8,7 @@ mod invariants;
 pub mod labels;
 mod library;
 mod orderings;
+mod planted;
 mod segment;
 mod text;
 mod voice;
@@ -36,6 +37,7 @@ pub fn check(root: &Path) -> io::Result<Findings> {
         library::watchdogs(file, &mut found);
     }
     segment::check(&files, &mut found);
+    planted::check(&files, &mut found);
     let crates = Crate::all(root)?;
     let library = crates.iter().find(|krate| krate.is_library());
     let docs = library.map(|library| examples::Docs::of(&library.house));

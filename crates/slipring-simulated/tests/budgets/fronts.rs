@@ -1,0 +1,253 @@
+//! The shapes of tasks, requests and segments.
+//!
+//! - I1: The areas of a segment have the sizes that its declaration needs, and their memory lives
+//!   as long as a ring over it.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::pin::pin;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use slipring_coherence::sync::{Thread, current, park, scope};
+use slipring_simulated::segment::{
+    Areas, Declaration, OnDeath, Participant, Proof, SegmentRing, StageDeclaration, StageDelivery,
+    begin,
+};
+use slipring_simulated::{Promise, Wait, ring, unicast};
+
+use crate::measure::Load;
+use crate::shapes::{InOrder, from, read_of_many};
+
+pub fn tasks(load: &Load) {
+    let (mut tx, mut rx) = unicast(load.capacity, || 0u64).unwrap();
+    scope(|scope| {
+        scope.spawn(move || {
+            let mut seen = InOrder::new();
+            block_on(async {
+                while let Ok(batch) = rx.batch_async(usize::MAX).await {
+                    for event in batch.iter() {
+                        seen.see(*event);
+                        load.handle();
+                    }
+                    batch.release();
+                }
+            });
+            seen.end(load);
+        });
+        load.produce(load.events, 1, |number| {
+            block_on(tx.publish_async(|slot| *slot = number)).unwrap();
+        });
+        drop(tx);
+    });
+}
+
+/// Runs a future on the current virtual thread, which parks while the future is pending.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        park();
+    }
+}
+
+#[derive(Default)]
+struct Request {
+    number: u64,
+    answer: Option<Promise<u64>>,
+}
+
+pub fn requests(load: &Load) {
+    ring(load.capacity, Request::default)
+        .write("square", |request, _| {
+            load.handle();
+            if let Some(answer) = request.answer.take() {
+                let _ = answer.fulfil(request.number * request.number);
+            }
+        })
+        .run(|tx| {
+            load.produce(load.events, 1, |number| {
+                let mut answer = tx
+                    .ask(|request, answer| *request = Request { number, answer: Some(answer) })
+                    .unwrap();
+                assert_eq!(answer.wait().unwrap(), number * number);
+            });
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Zeroed memory, like that of a new segment.
+struct Memory {
+    first: NonNull<u8>,
+    bytes: Layout,
+}
+
+// SAFETY: the memory holds atomic words, and slots whose use the protocol orders.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.first.as_ptr(), self.bytes) }
+    }
+}
+
+/// A proof of death that finds all participants alive.
+struct Alive;
+
+impl Proof for Alive {
+    fn is_dead(&self, _number: u32) -> bool {
+        false
+    }
+    fn recover(&self, _number: u32, _settle: &mut dyn FnMut()) -> bool {
+        false
+    }
+    fn pid(&self, number: u32) -> u32 {
+        number
+    }
+}
+
+/// A segment on the heap. Virtual threads stand for its processes.
+struct Segment {
+    declaration: Declaration,
+    areas: Areas,
+}
+
+impl Segment {
+    fn new(capacity: usize, producers: usize) -> Segment {
+        let stages = vec![StageDeclaration {
+            name: "read".into(),
+            writes: false,
+            delivery: StageDelivery::Each,
+            after: Vec::new(),
+            on_death: OnDeath::Wait,
+        }];
+        let producer_on_death = OnDeath::Wait;
+        let declaration = Declaration { capacity, start: 0, stages, producers, producer_on_death };
+        let needs = declaration.needs::<u64>().unwrap();
+        let lines = [
+            needs.lines,
+            needs.queues,
+            needs.seats,
+            1,
+            needs.failure,
+            needs.counters,
+            needs.waited,
+            (needs.cells * capacity * 8).div_ceil(128),
+            (needs.shard_ids * capacity * 4).div_ceil(128),
+            (needs.slot * capacity).div_ceil(128),
+        ];
+        let bytes = Layout::from_size_align(lines.iter().sum::<usize>() * 128, 4096).unwrap();
+        // SAFETY: the size is not zero.
+        let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).unwrap();
+        let mut at = 0;
+        let [lines, queues, seats, status, failure, counters, waited, cells, shard_ids, slots] =
+            lines.map(|lines| {
+                // SAFETY: the sum of all areas was allocated.
+                let place = unsafe { first.add(at * 128) };
+                at += lines;
+                place
+            });
+        let areas = Areas {
+            lines,
+            queues,
+            seats,
+            status,
+            failure,
+            counters,
+            waited,
+            cells,
+            shard_ids,
+            stamps: slots,
+            events: slots,
+            strides: (0, 0),
+            mapping: Arc::new(Memory { first, bytes }),
+        };
+        // SAFETY: I1.
+        unsafe { begin(&declaration, &areas) }.unwrap();
+        Segment { declaration, areas }
+    }
+
+    fn attach(&self, number: u32) -> SegmentRing<u64> {
+        let participant = Participant {
+            number,
+            proof: Arc::new(Alive),
+            notice: Duration::from_millis(20),
+            always_fences: false,
+            wait: Wait::ADAPTIVE,
+            producer_wait: Wait::ADAPTIVE,
+        };
+        // SAFETY: I1, and all rings follow the protocol.
+        unsafe { SegmentRing::over(&self.declaration, &self.areas, &participant) }.unwrap()
+    }
+
+    /// Attaches a participant that takes the given seat of a party.
+    fn seated(&self, number: u32, producer: bool, index: usize) -> (SegmentRing<u64>, usize) {
+        let ring = self.attach(number);
+        let party = if producer { ring.producer_party() } else { 0 };
+        let seat = ring.seats_of(party).start + index;
+        ring.seat(seat).take(number).unwrap();
+        (ring, seat)
+    }
+}
+
+pub fn segment(load: &Load) {
+    let segment = Segment::new(load.capacity, 1);
+    // SAFETY: both seats were taken.
+    let (mut tx, mut rx) = unsafe {
+        (segment.seated(1, true, 0).0.producer(), segment.seated(2, false, 0).0.reader(0))
+    };
+    scope(|scope| {
+        scope.spawn(move || {
+            let mut seen = InOrder::new();
+            rx.for_each(|event, _| {
+                seen.see(*event);
+                load.handle();
+            })
+            .unwrap();
+            seen.end(load);
+        });
+        load.produce(load.events, 1, |number| {
+            tx.publish(|slot| *slot = number).unwrap();
+        });
+        drop(tx);
+    });
+}
+
+pub fn segment_producers(load: &Load, count: usize) {
+    let segment = Segment::new(load.capacity, count);
+    let producer = |index: usize| {
+        let (ring, seat) = segment.seated(index as u32 + 1, true, index);
+        // SAFETY: the seat was taken.
+        unsafe { ring.shared_producer(seat) }
+    };
+    let all: Vec<_> = (0..count).map(producer).collect();
+    // SAFETY: the seat was taken.
+    let mut rx = unsafe { segment.seated(count as u32 + 1, false, 0).0.reader(0) };
+    let each = load.events / count as u64;
+    scope(|scope| {
+        for (producer, mut tx) in (0..).zip(all) {
+            scope.spawn(move || {
+                load.produce(each, 1, |number| {
+                    tx.publish(|slot| *slot = from(producer, number)).unwrap();
+                });
+            });
+        }
+        read_of_many(load, count, |see| {
+            rx.for_each(|event, _| see(*event)).unwrap();
+        });
+    });
+}
