@@ -59,6 +59,7 @@
 //! | Where does each worker keep its state? | [worker state](guide::worker_state) | [`ReadHandler`], [`WriteHandler`] |
 //! | How do I test handlers? | [testing](guide::testing) | [`Chain::run_inline`] |
 //! | How do I make it faster? | [performance](guide::performance) | [`Contiguous`], [`Chain::sample_latency`] |
+//! | How many threads are worth while on many cores? | [many cores](guide::many_cores) | [`Producer::publish_batches`], [`Chain::placement`] |
 //! | How does it work, in ten minutes? | [protocol](guide::protocol) | |
 //! | I come from the Disruptor, or from QuestDB. | [migrating](guide::migrating) | |
 //!

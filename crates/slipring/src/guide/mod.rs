@@ -14,12 +14,14 @@
 //! | let each worker keep its own state, and have it back at the end | [`worker_state`] |
 //! | test handlers without threads | [`testing`] |
 //! | make it faster, and measure whether it is | [`performance`] |
+//! | choose the numbers of producers and workers on many cores | [`many_cores`] |
 //! | understand how threads share slots and sleep, in ten minutes | [`protocol`] |
 //! | move code from the LMAX Disruptor or from QuestDB's queues | [`migrating`] |
 //!
 //! Every example in the guide is compiled and run as a test. Every measured number in the guide
 //! names its folder in the repository's `records/`. The folder of a measurement holds its command,
-//! the machine's description and the raw values.
+//! the machine's description and the raw values. A simulated number is marked so, and names its
+//! virtual machine.
 //!
 //! # Words
 //!
@@ -55,6 +57,9 @@ pub mod full_rings {}
 
 #[doc = include_str!("joining.md")]
 pub mod joining {}
+
+#[doc = include_str!("many_cores.md")]
+pub mod many_cores {}
 
 // The style lets long names wrap at any letter, so that the tables fit beside the sidebar.
 #[doc = include_str!("../MIGRATING.md")]
