@@ -31,6 +31,11 @@ use base::{console, exit};
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 use segments::{evict, ls, rm};
 
+/// Outside of a simulation (`lab scaling --simulate`), this is the system's allocator. Within one,
+/// each allocation has cache lines of its own, so that the simulator's counts are repeatable.
+#[global_allocator]
+static ALLOCATOR: slipring_coherence::Lines = slipring_coherence::Lines;
+
 /// Shows rings between processes, and measures slipring on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "slipring", version)]

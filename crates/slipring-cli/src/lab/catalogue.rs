@@ -16,7 +16,14 @@ pub fn all() -> Vec<&'static dyn Experiment> {
     ]
 }
 
+/// Returns all experiments that a record may have: those of `lab all`, and the simulated one.
+pub fn recorded() -> Vec<&'static dyn Experiment> {
+    let mut experiments = all();
+    experiments.insert(2, &super::scaling::simulated::SHOWN);
+    experiments
+}
+
 /// Returns the experiment with this name.
 pub fn find(name: &str) -> Option<&'static dyn Experiment> {
-    all().into_iter().find(|experiment| experiment.about().name == name)
+    recorded().into_iter().find(|experiment| experiment.about().name == name)
 }

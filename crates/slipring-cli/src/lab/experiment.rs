@@ -47,9 +47,45 @@ pub trait Experiment: Sync {
     /// size, one sentence for each.
     fn missing(&self, size: Size, machine: &MeasuredMachine) -> Vec<String>;
 
-    /// Returns the conclusion in one sentence that begins with "On this machine". It names no
-    /// winner where the difference is within the noise.
+    /// Returns the conclusion in one sentence that begins with "On this machine", or with
+    /// "Simulated". It names no winner where the difference is within the noise.
     fn headline(&self, results: &Results, noise: &Noise) -> String;
+
+    /// Returns the statements of the publication that are checked against the results, each with
+    /// its verdict.
+    fn findings(&self, results: &Results) -> Vec<Finding> {
+        let _ = results;
+        Vec::new()
+    }
+}
+
+/// A statement of a publication, and whether the results agree with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The statement.
+    pub says: String,
+    pub appears: Appears,
+    /// The figures behind the verdict.
+    pub numbers: String,
+}
+
+/// Whether the shape of a published curve appears in the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appears {
+    Yes,
+    No,
+    /// The results do not decide.
+    CannotBeSaid,
+}
+
+impl fmt::Display for Appears {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Appears::Yes => "yes",
+            Appears::No => "no",
+            Appears::CannotBeSaid => "cannot be said by this model",
+        })
+    }
 }
 
 /// The error of an experiment that is pointless on a machine such as this one.

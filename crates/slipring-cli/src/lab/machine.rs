@@ -1,4 +1,4 @@
-//! The description of the machine in the records of experiments.
+//! The descriptions of machines, measured and simulated, in the records of experiments.
 
 use serde::{Deserialize, Serialize};
 use slipring_machine::{Clock, Machine, usable_cores};
@@ -19,6 +19,17 @@ pub struct MeasuredMachine {
     pub description: Option<Machine>,
 }
 
+/// A simulated machine, and the parameters of its model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Model {
+    /// Name of the simulated machine.
+    pub name: String,
+    /// Number of virtual cores.
+    pub cores: usize,
+    /// Every parameter with its value.
+    pub parameters: Vec<(String, String)>,
+}
+
 impl MeasuredMachine {
     /// Describes the machine that this process runs on.
     pub fn this() -> MeasuredMachine {
@@ -33,6 +44,17 @@ impl MeasuredMachine {
             kernel: text(Machine::kernel),
             clock_ns: Clock::cost(),
             description,
+        }
+    }
+
+    /// Describes a simulated machine.
+    pub fn simulated(model: &Model) -> MeasuredMachine {
+        MeasuredMachine {
+            cores: model.cores,
+            cpu: Some(format!("simulated: {}", model.name)),
+            kernel: None,
+            clock_ns: 0.0,
+            description: None,
         }
     }
 }

@@ -42,7 +42,7 @@ pub enum Lab {
     /// Compares the ring with queues in the shapes of pipelines and fan-outs
     Shapes(runner::Args),
     /// Sorts integers with one to eleven consumers, as a study of the Disruptor did
-    Scaling(runner::Args),
+    Scaling(scaling::command::Args),
     /// Builds sensor readings in parallel and releases them in order of time
     Ordered(runner::Args),
     /// Computes pi by one producer, several workers and a reducer, in three shapes
@@ -74,7 +74,7 @@ impl Lab {
             Self::Cores(args) => one("cores", &args),
             Self::Placements(args) => one("placements", &args),
             Self::Graph(args) => one("graph", &args),
-            Self::Scaling(args) => one("scaling", &args),
+            Self::Scaling(args) => scaling::command::run(&args),
             Self::Ordered(args) => one("ordered", &args),
             #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
             Self::Exchange(args) => exchange::run(&args),

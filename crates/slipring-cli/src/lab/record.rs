@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::machine::MeasuredMachine;
+use super::machine::{MeasuredMachine, Model};
 use super::metric::{Better, Metric, Value};
 use super::size::Size;
 use super::statistics::Noise;
@@ -39,6 +39,9 @@ pub struct Record {
     /// Average number of CPUs that other processes used during the measurement.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub others: Option<f64>,
+    /// The model behind the results, if they are simulated and not measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub simulated: Option<Model>,
     /// Reason why the measurement ended early, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stopped: Option<String>,
@@ -110,6 +113,7 @@ impl Record {
             machine,
             noise,
             others: None,
+            simulated: None,
             stopped: None,
             experiments: Vec::new(),
         }

@@ -15,11 +15,12 @@ use slipring_machine::MachineUsage;
 use super::experiment::{Case, CaseResult, Experiment, Measurement, Repetition, Unsuitable};
 use super::files::{self, Files};
 use super::interrupt;
-use super::machine::MeasuredMachine;
+use super::machine::{MeasuredMachine, Model};
 use super::noise;
 use super::progress;
 use super::record::{self, Curves, Record, Results, Series, Values};
 use super::size::{Size, Sizes};
+use super::statistics::Noise;
 use super::table;
 use crate::base::{console, exit};
 
@@ -130,22 +131,14 @@ pub fn run(experiments: &[&dyn Experiment], args: &Args) -> Result<()> {
     let mut record = Record::begin(size, SEED, machine, noise);
     let mut failed = Ok(());
     for planned in planned {
-        let name = planned.experiment.about().name;
-        let (results, end) = measure(planned, size, &record.machine, &bar);
-        record.experiments.extend(results.filter(|results| results.rounds > 0));
-        match end {
-            Ok(true) => {}
-            Ok(false) => {
-                let stopped = format!("interrupted during `{name}`");
-                failed = Err(exit::interrupted(format!("{stopped}: finished rounds are kept")));
-                record.stopped = Some(stopped);
+        match measure_into(&mut record, planned, size, &bar) {
+            Ok(()) => {}
+            Err(error) if exit::code(&error) == exit::INTERRUPTED => {
+                failed = Err(error);
                 break;
             }
             // After a failed experiment, the others are still measured.
-            Err(error) => {
-                record.stopped.get_or_insert_with(|| format!("{name}: {error:#}"));
-                failed = failed.and(Err(error.context(name)));
-            }
+            Err(error) => failed = failed.and(Err(error)),
         }
     }
     if record.stopped.is_none() {
@@ -158,12 +151,64 @@ pub fn run(experiments: &[&dyn Experiment], args: &Args) -> Result<()> {
     }
     record.others = usage.and_then(MachineUsage::others_since);
     bar.finish_and_clear();
+    conclude(&record, files, failed)
+}
+
+/// Runs an experiment on a simulated machine, and reports and saves its results. A simulation is
+/// disturbed by nothing, so no noise is measured.
+pub fn simulate(experiment: &dyn Experiment, model: Model, args: &Args) -> Result<()> {
+    let size = args.size.size();
+    let files = Files::open(args.json.as_deref(), None)?;
+    let machine = MeasuredMachine::simulated(&model);
+    let planned = plan(&[experiment], size, &machine, args)?;
+    interrupt::watch()?;
+    let expected = planned.iter().map(|planned| planned.work.expected()).sum::<Duration>();
+    let bar = progress::bar(expected.as_millis() as u64);
+    let noise = Noise { computing: 0.0, handover: 0.0, repetitions: 0 };
+    let mut record = Record::begin(size, SEED, machine, noise);
+    record.simulated = Some(model);
+    let mut failed = Ok(());
+    for planned in planned {
+        failed = failed.and(measure_into(&mut record, planned, size, &bar));
+    }
+    bar.finish_and_clear();
+    conclude(&record, files, failed)
+}
+
+/// Measures an experiment and adds its results to the record. On a failure and after an
+/// interruption, these are the complete rounds.
+fn measure_into(
+    record: &mut Record,
+    planned: Planned<'_>,
+    size: Size,
+    bar: &ProgressBar,
+) -> Result<()> {
+    let name = planned.experiment.about().name;
+    let (results, end) = measure(planned, size, &record.machine, bar);
+    record.experiments.extend(results.filter(|results| results.rounds > 0));
+    match end {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let stopped = format!("interrupted during `{name}`");
+            let error = exit::interrupted(format!("{stopped}: finished rounds are kept"));
+            record.stopped = Some(stopped);
+            Err(error)
+        }
+        Err(error) => {
+            record.stopped.get_or_insert_with(|| format!("{name}: {error:#}"));
+            Err(error.context(name))
+        }
+    }
+}
+
+/// Saves and prints the results, unless there are none. `failed` is the result of the measurement.
+fn conclude(record: &Record, files: Files, failed: Result<()>) -> Result<()> {
     if record.experiments.is_empty() {
         // An interruption before the first complete round leaves nothing to keep.
         interrupt::check()?;
         return failed;
     }
-    files::all_errors([files.save_and_print(&record), failed])
+    files::all_errors([files.save_and_print(record), failed])
 }
 
 /// Returns the work of an experiment on this machine.

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use slipring_support::tables::markdown;
 
 use super::catalogue;
+use super::experiment::Finding;
 use super::figure::{Figure, PlotKind};
+use super::machine::Model;
 use super::panels::{Panel, panels};
 use super::record::{Record, Results, Series};
 use super::statistics::Spread;
@@ -26,6 +28,8 @@ pub struct Table {
 pub const OVERSUBSCRIBED: &str = "*";
 /// Explains the figure that follows a median or a mean.
 const LEGEND: &str = "± half the distance of the quartiles; of means, half the 95 % interval";
+/// Heads the statements of the source and their verdicts.
+const FINDINGS: &str = "Does the shape of the source's curves appear?";
 /// A cell without a value.
 const MISSING: &str = "–";
 
@@ -41,6 +45,13 @@ pub fn all(record: &Record, width: Option<usize>) -> String {
         for table in about.figures.iter().flat_map(|figure| tables(figure, results)) {
             let shown = markdown(&table.header, &table.rows, width);
             let _ = writeln!(text, "\n{}{shown}", line(&table.title));
+        }
+        let findings = experiment.findings(results);
+        if !findings.is_empty() {
+            text += &format!("\n{}\n", line(FINDINGS));
+        }
+        for Finding { says, appears, numbers } in findings {
+            text += &line(&format!("- {says}: {appears} ({numbers})"));
         }
         if !results.notes.is_empty() {
             text.push('\n');
@@ -62,6 +73,9 @@ pub fn all(record: &Record, width: Option<usize>) -> String {
 /// Returns the lines before the tables: versions, machine, noise.
 fn heading(record: &Record, width: Option<usize>) -> String {
     let Record { slipring, size, date, machine, noise, .. } = record;
+    if let Some(model) = &record.simulated {
+        return simulated_heading(record, model, width);
+    }
     let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
     let cores = machine.cores;
     let text = format!(
@@ -70,6 +84,22 @@ fn heading(record: &Record, width: Option<usize>) -> String {
         if cores == 1 { "" } else { "s" },
         percent(noise.computing),
         percent(noise.handover),
+    );
+    wrapped(&text, width)
+}
+
+/// Returns the lines before the tables of a simulation. They have no date, so that the same
+/// simulation prints the same text.
+fn simulated_heading(record: &Record, model: &Model, width: Option<usize>) -> String {
+    let parameters = model.parameters.iter().map(|(name, value)| format!("{name} {value}"));
+    let text = format!(
+        "slipring {}, lab, {}, SIMULATED: counts and shapes of a model, no speeds\n\
+         {}, {} virtual cores\nmodel: {}\n",
+        record.slipring,
+        record.size,
+        model.name,
+        model.cores,
+        parameters.collect::<Vec<_>>().join(", "),
     );
     wrapped(&text, width)
 }

@@ -93,13 +93,19 @@ pub fn noise(noise: &Noise) -> String {
 /// Returns the warnings that a reader needs before the figures of a record. Each is one sentence.
 pub fn marks(record: &Record) -> Vec<String> {
     let mut marks = Vec::new();
+    if let Some(model) = &record.simulated {
+        marks.push(format!(
+            "Simulated: all figures come from a model of {}, and none is a speed.",
+            model.name
+        ));
+    }
     if record.size == "smoke" {
         marks.push(
             "This is a smoke run: it checks that everything works, and its figures mean nothing."
                 .to_owned(),
         );
     }
-    if is_debug(record) {
+    if is_debug(record) && record.simulated.is_none() {
         marks.push(
             "The program was built without optimisation: its figures mean little.".to_owned(),
         );

@@ -116,3 +116,84 @@ fn wrong_options_are_refused_before_the_measurement() {
     let message = refused(&["--full", "--json", "/missing/folder/file"]);
     assert!(message.contains("cannot write to"), "{message}");
 }
+
+/// Simulates a small machine, and returns the printed text.
+fn simulated(args: &[&str]) -> String {
+    let output = scaling(&[&["--smoke", "--rounds", "1", "--simulate", "2x2"], args].concat());
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn two_simulations_print_the_same_text_which_is_marked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (json, page) = (path("simulated.json"), path("page.html"));
+    let text = simulated(&["--json", &json]);
+    assert_eq!(text, simulated(&[]));
+    assert!(text.lines().next().unwrap().contains("SIMULATED"), "{text}");
+    assert!(text.contains("changed line from another socket 110 ns"), "{text}");
+    assert!(text.contains("Simulated: of 12 statements"), "{text}");
+    assert!(text.contains("- 1 sort: the queue is slower than one thread"), "{text}");
+    for table in ["transfers", "read-modify-writes", "relative time", "busy cores"] {
+        for sorts in [1, 15, 300] {
+            let title = format!("\nSimulated: {table} by consumers: sorts {sorts}\n");
+            assert!(text.contains(&title), "{title}");
+        }
+    }
+    // A part of the contenders has the same counts as it has among all.
+    let alone = simulated(&["--only", "blocking queue"]);
+    let row = |text: &str| {
+        let row = text.lines().find(|line| line.starts_with("| blocking queue, placement packed"));
+        row.unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row(&alone), row(&text));
+
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(record["simulated"]["name"], "server 2x2");
+    let results = &record["experiments"][0];
+    assert_eq!(results["experiment"], "scaling-simulated");
+    // Sorts, placements, contenders, consumers.
+    assert_eq!(results["series"].as_array().unwrap().len(), 3 * 2 * 3 * 3);
+    let report = Command::new(env!("CARGO_BIN_EXE_slipring"))
+        .args(["lab", "report", &json, "-o", &page])
+        .status();
+    assert!(report.unwrap().success());
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(page.contains("Simulated machine") && page.contains("none is a speed"));
+    for start in ["<title id=\"", "<caption"] {
+        let texts = page.split(start).skip(1).filter_map(|rest| rest.split(['>', '<']).nth(1));
+        let texts: Vec<&str> = texts.collect();
+        assert!(texts.len() >= 18, "{texts:?}");
+        assert!(texts.iter().all(|text| text.starts_with("Simulated: ")), "{texts:?}");
+    }
+    assert!(!page.contains("Noise floor") && !page.contains("Reading the clock"));
+}
+
+#[test]
+fn a_topology_that_is_none_is_refused() {
+    for (topology, words) in [
+        ("0x6", ["has no cores", "such as 2x6"]),
+        ("7", ["`7` is not a topology", "such as 2x6"]),
+        ("2x", ["`2x` is not a topology", "such as 2x6"]),
+        ("64x64", ["more cores than the 64", "such as 2x6"]),
+        ("1x1", ["a single core", "such as 1x2"]),
+    ] {
+        let output = scaling(&["--smoke", "--simulate", topology]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(output.stdout.is_empty() && message.lines().count() == 1, "{message}");
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+    for (args, words) in [
+        (["--simulate", "2x6", "--consumers", "12"], ["need 13 cores", "at most 11 consumers"]),
+        (["--simulate", "2x6", "--consumers", "0"], ["--consumers", "1..=255"]),
+        (["--rounds", "1", "--consumers", "3"], ["required", "--simulate"]),
+    ] {
+        let output = scaling(&args);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+}

@@ -208,6 +208,7 @@ pub fn record(seed: u64) -> Record {
         },
         noise: Noise { computing: 0.004, handover: 0.051, repetitions: 9 },
         others: Some(0.02),
+        simulated: None,
         stopped: None,
         experiments: vec![workers(&mut random), hops(&mut random, 6)],
     }

@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     let output = Destination::open("-o", &args.output)?;
-    let page = page::page(&records, &catalogue::all());
+    let page = page::page(&records, &catalogue::recorded());
     output.save(&page.into_string())
 }
 

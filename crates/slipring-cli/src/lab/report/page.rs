@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::section::{Part, anchor, prose, section};
 use crate::lab::experiment::Experiment;
-use crate::lab::machine::MeasuredMachine;
+use crate::lab::machine::{MeasuredMachine, Model};
 use crate::lab::reading::Loaded;
 use crate::lab::record::Record;
 use crate::lab::wording::{date, marks, noise};
@@ -121,11 +121,17 @@ fn about(record: &Record) -> Markup {
         }
         dl {
             dt { "Date" } dd { (date(record)) }
-            (machine(&record.machine))
+            @if let Some(model) = &record.simulated {
+                (simulated(model))
+            } @else {
+                (machine(&record.machine))
+            }
             dt { "Program" } dd { "slipring " (record.slipring) ", " (record.build) }
             dt { "Command" } dd { code { (command(&record.command)) } }
             dt { "Amount" } dd { (record.size) ", seed " (record.seed) }
-            dt { "Noise floor" } dd { (noise(&record.noise)) }
+            @if record.simulated.is_none() {
+                dt { "Noise floor" } dd { (noise(&record.noise)) }
+            }
         }
     }
 }
@@ -148,6 +154,15 @@ fn machine(machine: &MeasuredMachine) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// Describes a simulated machine with the model's parameters, as terms and descriptions of a list.
+fn simulated(model: &Model) -> Markup {
+    let parameters = model.parameters.iter().map(|(name, value)| format!("{name} {value}"));
+    html! {
+        dt { "Simulated machine" } dd { (model.name) ", " (model.cores) " virtual cores" }
+        dt { "Model" } dd { (parameters.collect::<Vec<_>>().join(", ")) }
     }
 }
 

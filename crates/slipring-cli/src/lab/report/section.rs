@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::figures::figure;
 use super::source::comparisons;
-use crate::lab::experiment::{About, Experiment, Source};
+use crate::lab::experiment::{About, Experiment, Finding, Source};
 use crate::lab::reading::Loaded;
 use crate::lab::record::Results;
 use crate::lab::wording::date;
@@ -46,6 +46,7 @@ pub fn section(experiment: &dyn Experiment, parts: &[Part<'_>], is_only: bool) -
                     (figure(of, part.results, 4, &format!("{id}-{at}")))
                 }
                 (comparisons(about, part.results, 4, &id))
+                (findings(&experiment.findings(part.results)))
                 (notes(part))
             }
         }
@@ -110,6 +111,35 @@ fn source(source: &Source) -> Markup {
                 }
                 @for (name, text) in [("Its machine", source.machine), ("Its finding", source.finding)] {
                     @if !text.is_empty() { dt { (name) } dd { (prose(text)) } }
+                }
+            }
+        }
+    }
+}
+
+/// Lists the statements of the source, and whether the results agree with them.
+fn findings(all: &[Finding]) -> Markup {
+    html! {
+        @if !all.is_empty() {
+            h4 { "Does the shape of the source's curves appear?" }
+            div.scroll tabindex="0" role="group" aria-label="Statements of the source" {
+                table.findings {
+                    thead {
+                        tr {
+                            th scope="col" { "The source says" }
+                            th scope="col" { "appears" }
+                            th scope="col" { "figures" }
+                        }
+                    }
+                    tbody {
+                        @for Finding { says, appears, numbers } in all {
+                            tr {
+                                th scope="row" { (prose(says)) }
+                                td { (appears) }
+                                td { (prose(numbers)) }
+                            }
+                        }
+                    }
                 }
             }
         }

@@ -9,6 +9,11 @@ use super::super::contenders::blocking_queue::BlockingQueue;
 use super::placement::Places;
 use super::work::{Job, Tally};
 
+/// Names of the contenders that the simulation has, too.
+pub const QUEUE: &str = "blocking queue";
+pub const PARTITIONED: &str = "ring with partitioned handlers";
+pub const POOL: &str = "slipring pool";
+
 /// Capacity of the ring and of the queue, in events.
 pub const CAPACITY: usize = 1024;
 

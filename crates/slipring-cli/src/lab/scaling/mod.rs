@@ -3,11 +3,15 @@
 //! - [`work`]: the sorts, and the check that all of them were done
 //! - [`contenders`]: the ways to divide the work
 //! - [`placement`]: the CPUs of the threads
+//! - [`simulated`]: the experiment on virtual cores
 //! - [`about`]: the texts
+//! - [`command`]: the arguments, which choose between real and virtual cores
 
 mod about;
+pub mod command;
 mod contenders;
 mod placement;
+pub mod simulated;
 mod work;
 
 use std::thread;
@@ -56,9 +60,9 @@ impl Contender {
     fn name(self) -> &'static str {
         match self {
             Contender::Sequential => "sequential",
-            Contender::Queue => "blocking queue",
-            Contender::Partitioned => "ring with partitioned handlers",
-            Contender::Pool => "slipring pool",
+            Contender::Queue => contenders::QUEUE,
+            Contender::Partitioned => contenders::PARTITIONED,
+            Contender::Pool => contenders::POOL,
             Contender::SharedPool => "slipring pool on shared threads",
         }
     }
