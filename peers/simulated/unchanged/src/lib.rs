@@ -1,0 +1,198 @@
+//! Unchanged queues and rings, as threads that a simulation or a measurement runs.
+//!
+//! `instrumented.toml` has the compiler instrument this crate together with the contenders: most of
+//! their code is generic, so it is compiled here.
+
+mod threads;
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use crossbeam_queue::ArrayQueue;
+use disruptor::{BusySpin, build_multi_producer, build_single_producer};
+use ringbuf::HeapRb;
+use ringbuf::traits::{Consumer as _, Producer as _, Split as _};
+pub use threads::{Body, Ends, Host, Seen, Shape, Spec, Threads, expected, threads};
+
+/// Whether the compiler has instrumented this crate and the contenders.
+pub const INSTRUMENTED: bool = cfg!(instrumented);
+
+/// Returns the threads of a contender, or `None` if it has not this shape.
+pub type Build = fn(Spec, Host) -> Option<Threads>;
+
+/// The contenders by name.
+pub const CONTENDERS: [(&str, Build); 6] = [
+    ("rtrb", rtrb),
+    ("ringbuf", ringbuf),
+    ("crossbeam ArrayQueue", array_queue),
+    ("crossbeam-channel", crossbeam_channel),
+    ("disruptor", disruptor),
+    ("slipring, instrumented", slipring_threads),
+];
+
+/// Returns `n` clones.
+fn clones<T: Clone>(value: &T, n: usize) -> Vec<T> {
+    vec![value.clone(); n]
+}
+
+/// Returns whether there is one producer and one consumer.
+fn is_unicast(spec: Spec) -> bool {
+    spec.shape == Shape::Stream && spec.producers == 1
+}
+
+fn rtrb(spec: Spec, host: Host) -> Option<Threads> {
+    let (mut tx, mut rx) = rtrb::RingBuffer::<u64>::new(spec.capacity);
+    let send = move |event| tx.push(event).is_ok();
+    let receive = move |seen: &mut Seen| {
+        seen.receive(|seen| rx.pop().map(|event| seen.see(event)).is_ok());
+    };
+    is_unicast(spec).then(|| threads(spec, host, Ends::ByEvents, [send], [receive]))
+}
+
+fn ringbuf(spec: Spec, host: Host) -> Option<Threads> {
+    let (mut tx, mut rx) = HeapRb::<u64>::new(spec.capacity).split();
+    let send = move |event| tx.try_push(event).is_ok();
+    let receive = move |seen: &mut Seen| {
+        seen.receive(|seen| rx.try_pop().map(|event| seen.see(event)).is_some());
+    };
+    is_unicast(spec).then(|| threads(spec, host, Ends::ByEvents, [send], [receive]))
+}
+
+fn array_queue(spec: Spec, host: Host) -> Option<Threads> {
+    let queue = Arc::new(ArrayQueue::<u64>::new(spec.capacity));
+    let send = |queue: Arc<ArrayQueue<u64>>| move |event| queue.push(event).is_ok();
+    let receive = |queue: Arc<ArrayQueue<u64>>| {
+        move |seen: &mut Seen| {
+            seen.receive(|seen| queue.pop().map(|event| seen.see(event)).is_some());
+        }
+    };
+    let producers = clones(&queue, spec.producers).into_iter().map(send);
+    let consumers = clones(&queue, spec.consumers).into_iter().map(receive);
+    (spec.shape != Shape::Multicast)
+        .then(|| threads(spec, host, Ends::ByEvents, producers, consumers))
+}
+
+fn crossbeam_channel(spec: Spec, host: Host) -> Option<Threads> {
+    let (tx, rx) = crossbeam_channel::bounded::<u64>(spec.capacity);
+    let send = |tx: crossbeam_channel::Sender<u64>| move |event| tx.try_send(event).is_ok();
+    let receive = |rx: crossbeam_channel::Receiver<u64>| {
+        move |seen: &mut Seen| {
+            seen.receive(|seen| rx.try_recv().map(|event| seen.see(event)).is_ok());
+        }
+    };
+    let producers = clones(&tx, spec.producers).into_iter().map(send);
+    let consumers = clones(&rx, spec.consumers).into_iter().map(receive);
+    (spec.shape != Shape::Multicast)
+        .then(|| threads(spec, host, Ends::ByEvents, producers, consumers))
+}
+
+/// Returns what a consumer of the `disruptor` crate does. This is a macro, because the crate exports
+/// no name for what its pollers have in common.
+macro_rules! receive {
+    ($poller:ident) => {
+        move |seen: &mut Seen| {
+            seen.receive(|seen| match $poller.poll() {
+                Ok(mut events) => {
+                    (&mut events).for_each(|event| seen.see(*event));
+                    true
+                }
+                Err(_) => false,
+            });
+        }
+    };
+}
+
+fn disruptor(spec: Spec, host: Host) -> Option<Threads> {
+    if spec.shape == Shape::Pool {
+        return None;
+    }
+    // The crate's producers wait for room by themselves. They are never dropped: their drop holds
+    // a lock of the standard library while it stores, and a simulation may switch to another thread
+    // there.
+    fn send<P: disruptor::Producer<u64>>(producer: P) -> impl FnMut(u64) -> bool {
+        let mut producer = ManuallyDrop::new(producer);
+        move |event| {
+            producer.publish(|slot| *slot = event);
+            true
+        }
+    }
+    if spec.producers > 1 {
+        let ring = build_multi_producer(spec.capacity, || 0, BusySpin);
+        let (mut poller, ring) = ring.new_event_poller();
+        let producers = clones(&ring.build(), spec.producers).into_iter().map(send);
+        return Some(threads(spec, host, Ends::ByEvents, producers, [receive!(poller)]));
+    }
+    let ring = build_single_producer(spec.capacity, || 0, BusySpin);
+    let (mut poller, ring) = ring.new_event_poller();
+    if spec.consumers == 1 {
+        let producers = [send(ring.build())];
+        return Some(threads(spec, host, Ends::ByEvents, producers, [receive!(poller)]));
+    }
+    let (second, mut ring) = ring.new_event_poller();
+    let mut pollers = vec![poller, second];
+    while pollers.len() < spec.consumers {
+        let (poller, next) = ring.new_event_poller();
+        pollers.push(poller);
+        ring = next;
+    }
+    let consumers = pollers.into_iter().map(|mut poller| receive!(poller));
+    Some(threads(spec, host, Ends::ByEvents, [send(ring.build())], consumers))
+}
+
+/// Defines the function `$name`, which returns the threads of the library that the crate `$library`
+/// is: the real one, or the one that is compiled for the simulator.
+#[macro_export]
+macro_rules! slipring_threads {
+    ($(#[$doc:meta])* $name:ident, $library:ident) => {
+        $(#[$doc])*
+        pub fn $name(spec: $crate::Spec, host: $crate::Host) -> Option<$crate::Threads> {
+            use $crate::{Ends, Seen, Shape, threads};
+            use $library::{Graph, Wait};
+
+            let graph = Graph::new(spec.capacity, || 0u64).wait(Wait::BusySpin);
+            let ends = Ends::Itself;
+            if spec.producers > 1 {
+                let graph = graph.shared();
+                let key = graph.reader("reader");
+                let ring = graph.build().expect("the graph is sound");
+                let producers = (0..spec.producers).map(|_| {
+                    let mut tx = ring.producer();
+                    move |event| tx.publish(|slot| *slot = event).is_ok()
+                });
+                let mut rx = ring.reader(key);
+                let receive = move |seen: &mut Seen| {
+                    rx.for_each(|event, _| seen.see(*event)).expect("the stream has no failure");
+                };
+                return Some(threads(spec, host, ends, producers, [receive]));
+            }
+            let send = |mut tx: $library::Producer<u64>| {
+                move |event| tx.publish(|slot| *slot = event).is_ok()
+            };
+            if spec.shape == Shape::Pool {
+                let key = graph.pool_reader("pool", spec.consumers);
+                let ring = graph.build().expect("the graph is sound");
+                let workers = ring.pool_readers(key).into_iter().map(|mut worker| {
+                    move |seen: &mut Seen| {
+                        worker.for_each(|event, _| seen.see(*event)).expect("no failure");
+                    }
+                });
+                return Some(threads(spec, host, ends, [send(ring.producer())], workers));
+            }
+            let names = (0..spec.consumers).map(|number| format!("reader {number}"));
+            let keys: Vec<_> = names.map(|name| graph.reader(&name)).collect();
+            let ring = graph.build().expect("the graph is sound");
+            let readers = keys.into_iter().map(|key| {
+                let mut rx = ring.reader(key);
+                move |seen: &mut Seen| {
+                    rx.for_each(|event, _| seen.see(*event)).expect("the stream has no failure");
+                }
+            });
+            Some(threads(spec, host, ends, [send(ring.producer())], readers))
+        }
+    };
+}
+
+slipring_threads!(
+    /// Returns the threads of the library as its users compile it.
+    slipring_threads, slipring
+);
