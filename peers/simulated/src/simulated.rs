@@ -4,6 +4,7 @@
 //!   time and no other input.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use peers_unchanged::{Build, Host, Spec, Threads, expected, slipring_threads};
@@ -70,10 +71,23 @@ fn wait_for_all(arrived: &sync::AtomicUsize, all: usize) {
 
 /// Runs a contender. Returns `None` if it has not this shape.
 ///
+/// The run has a system thread for itself, so that it finds nothing in thread-locals.
+///
 /// # Errors
 ///
 /// If the run fails, or the consumers have not received what they should.
 pub fn run(
+    machine: &Machine,
+    placement: Placement,
+    spec: Spec,
+    build: Build,
+) -> Result<Option<Report>, String> {
+    let run = || run_here(machine, placement, spec, build);
+    let ended = thread::scope(|scope| scope.spawn(run).join());
+    ended.unwrap_or_else(|_| Err("the contender cannot be built".to_owned()))
+}
+
+fn run_here(
     machine: &Machine,
     placement: Placement,
     spec: Spec,
