@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     command::{Call, cores},
+    layout,
     say::say,
     steps::{Step, Trouble},
     tidy, workspace,
@@ -73,12 +74,16 @@ pub fn tests(step: &mut Step) -> Result<(), Trouble> {
 /// without optimization here, and what the main workspace has built is used again.
 pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
     let target = step.target.clone();
-    for manifest in ["peers/Cargo.toml", "peers/nats/Cargo.toml"] {
-        let call = |command| Call::cargo(command).args(["--manifest-path", manifest]);
+    for folder in layout::BESIDE {
+        let manifest = format!("{folder}/Cargo.toml");
+        let call = |command| Call::cargo(command).args(["--manifest-path", &manifest]);
         step.run(&call("fmt --check"))?;
         let call = |command| call(command).target_dir(&target);
         step.run(&call("clippy --all-targets").args(["--", "-D", "warnings"]))?;
         step.run(&call("test"))?;
+        if !step.root.join(folder).join("src/main.rs").is_file() {
+            continue;
+        }
         // A quiet build shows no progress, so the build comes first and leaves nothing to build for
         // `run`.
         step.run(&call("build"))?;

@@ -75,6 +75,13 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    /// Count what slipring and its peers cost on virtual cores; unchanged peers need nightly.
+    #[command(disable_help_flag = true)]
+    Simulated {
+        /// The arguments of the count.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<OsString>,
+    },
     /// Print the path and the version of a nats-server, which is installed if there is none.
     Nats {
         /// Another task instead.
@@ -198,11 +205,16 @@ impl Cli {
     /// Reads the arguments of the process.
     pub fn read(args: &[OsString]) -> clap::error::Result<Self> {
         let mut cli = Self::try_parse_from(args)?;
-        if let Some(Command::Peers { args: passed }) = &mut cli.command {
+        let passed = match &mut cli.command {
+            Some(Command::Peers { args }) => Some(("peers", args)),
+            Some(Command::Simulated { args }) => Some(("simulated", args)),
+            _ => None,
+        };
+        if let Some((name, passed)) = passed {
             // clap would drop a `--` and take flags that this program has, too, so the arguments
             // come from `args`.
-            let peers = args.iter().position(|arg| arg == "peers");
-            *passed = args[peers.map_or(args.len(), |at| at + 1)..].to_vec();
+            let begin = args.iter().position(|arg| arg == name);
+            *passed = args[begin.map_or(args.len(), |at| at + 1)..].to_vec();
         }
         Ok(cli)
     }

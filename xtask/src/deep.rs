@@ -1,5 +1,7 @@
 //! The checks that take long or need more than a stable toolchain.
 
+use std::ffi::OsString;
+
 use crate::{
     command::{Call, output},
     steps::{SLOW_TEST, Step, Trouble},
@@ -80,6 +82,22 @@ pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
             .env("TSAN_OPTIONS", "report_thread_leaks=0 allocator_may_return_null=1"),
     )?;
     step.some_tests()
+}
+
+/// Counts what contenders cost on virtual cores, unchanged ones included: the compiler inserts
+/// calls at their accesses, which report to the simulator.
+pub fn simulated(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
+    toolchain("nightly", &[])?;
+    let folder = step.scratch("simulated");
+    let call = |command: &str| {
+        Call::cargo_of("nightly", command)
+            .args("--release --manifest-path peers/Cargo.toml -p peers-simulated".split(' '))
+            .args(["--config", "peers/simulated/instrumented.toml"])
+            .target_dir(&folder)
+    };
+    // A quiet build shows no progress, so the build comes first.
+    step.run(&call("build"))?;
+    step.run(&call("run --quiet").args(["--"]).args(args))
 }
 
 /// Builds with the oldest compiler that the manifest promises.

@@ -93,6 +93,9 @@ fn main() -> ExitCode {
         }
         Command::Each { program, filters } => return models::run(program, filters),
         Command::Peers { args } => run.step("peers", |step| checks::peers(step, args)),
+        Command::Simulated { args } => {
+            run.step("simulated", |step| deep::simulated(step, args));
+        }
         Command::Nats { command } => {
             return match nats::run(command.as_ref()) {
                 Ok(()) => ExitCode::SUCCESS,
@@ -158,6 +161,7 @@ fn deeply(run: &mut CheckRun, asked: &cli::Test) {
     run.step("msrv", deep::msrv);
     run.step("soak", |step| deep::soak(step, &[]));
     run.step("tsan", |step| deep::tsan(step, &[]));
+    run.step("simulated", |step| deep::simulated(step, &["--smoke".into()]));
     run.step("miri", |step| deep::miri(step, asked.seeds.seeds, &[]));
     run.step("mutants", |step| deep::mutants(step, &asked.mutants.options(false)));
 }

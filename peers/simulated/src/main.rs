@@ -48,8 +48,8 @@ enum Task {
     Tables {
         /// The tables [default: all]
         tables: Vec<Table>,
-        /// Sockets and cores of each socket, such as 2x6
-        #[arg(long, value_delimiter = ',', default_value = "1x12,2x6,4x16")]
+        /// Sockets and cores of each socket, such as 2x6 [default: 1x12,2x6,4x16; 1x4 with --smoke]
+        #[arg(long, value_delimiter = ',')]
         topology: Vec<Topology>,
         /// Threads alternate between the sockets, instead of filling one after another
         #[arg(long)]
@@ -107,7 +107,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
     let task = args.task.unwrap_or(Task::Tables {
         tables: Vec::new(),
-        topology: ["1x12", "2x6", "4x16"].map(|text| text.parse().expect("a topology")).into(),
+        topology: Vec::new(),
         spread: false,
         seeds: 3,
         events: 10_000,
@@ -133,6 +133,9 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         }
         Task::Tables { tables, topology, spread, seeds, events } => {
             let tables = if tables.is_empty() { Table::value_variants() } else { &tables };
+            let default = if args.smoke { &["1x4"][..] } else { &["1x12", "2x6", "4x16"] };
+            let default = default.iter().map(|text| text.parse().expect("a topology"));
+            let topology = if topology.is_empty() { default.collect() } else { topology };
             let placement = if spread { Placement::Spread } else { Placement::Packed };
             let seeds = if args.smoke { 1 } else { seeds.max(1) };
             let text = draw(tables, &topology, placement, &chosen, small(events), seeds);

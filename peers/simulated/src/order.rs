@@ -1,7 +1,7 @@
 //! The comparison of the simulator with two real cores: which pairs of contenders does it put in
 //! the right order?
 //!
-//! - I1: Only pairs count whose real times differ by [`CLEAR`]: the order of the others is not known.
+//! - I1: Only pairs count whose real times differ by [`CLEAR`]. Noise decides the others.
 
 use std::fmt::Write as _;
 

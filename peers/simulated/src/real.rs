@@ -18,7 +18,7 @@ mod sync {
 #[path = "hand/mod.rs"]
 pub mod hand;
 
-/// What the threads of a run have told.
+/// Results of the threads of a run.
 struct Told {
     count: u64,
     sum: u64,

@@ -42,7 +42,7 @@ pub fn slipring(spec: Spec, _: Host) -> Option<Threads> {
     let body = move || {
         let mut threads = build_slipring(spec, HOST).expect("slipring has each shape");
         let all = threads.len();
-        let arrived = Arc::new(sync::AtomicUsize::new(0));
+        let arrived = Arc::new(sync::Mutex::new(0));
         let (_, first) = threads.remove(0);
         sync::scope(|scope| {
             for (name, body) in threads {
@@ -61,11 +61,16 @@ pub fn slipring(spec: Spec, _: Host) -> Option<Threads> {
     Some(vec![("producer 0".to_owned(), Box::new(body))])
 }
 
-/// Waits until all threads have been started, which takes long on each core that starts some.
-fn wait_for_all(arrived: &sync::AtomicUsize, all: usize) {
-    arrived.fetch_add(1, sync::Ordering::AcqRel);
-    while arrived.load(sync::Ordering::Acquire) < all {
-        work(Duration::from_micros(1));
+/// Waits until all threads have been started, which takes long on the core that starts them.
+fn wait_for_all(arrived: &sync::Mutex<usize>, all: usize) {
+    let count = |more| {
+        let mut arrived = arrived.lock().expect("no thread panics under the lock");
+        *arrived += more;
+        *arrived
+    };
+    count(1);
+    while count(0) < all {
+        sync::sleep(Duration::from_micros(20));
     }
 }
 

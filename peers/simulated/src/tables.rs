@@ -1,4 +1,4 @@
-//! The tables of counts: what is run, and how a cell is made.
+//! The tables of counts.
 //!
 //! - I1: All contenders of a table publish and receive the same events, at the same pace.
 
@@ -87,7 +87,7 @@ pub fn unicast(events: u64) -> [Spec; 3] {
     [0, 1, 2].map(|column| columns[column].1)
 }
 
-/// What one run counted.
+/// Counts of one run, or the medians of several, by event.
 #[derive(Clone, Copy)]
 pub struct Counted {
     transfers: f64,

@@ -1,8 +1,9 @@
-//! The functions that instrumented code calls at its accesses. They report to the simulator; outside
-//! of a simulation they only make the access. The compiler inserts the calls under
-//! `-Zsanitizer=thread`; the sanitizer's own runtime is not linked.
+//! The functions that instrumented code calls at its accesses.
 //!
-//! What this way in cannot see:
+//! They report to the simulator, and outside of a simulation they only make the access. The
+//! compiler inserts the calls under `-Zsanitizer=thread`; the sanitizer's runtime is not linked.
+//!
+//! This way in has blind spots:
 //!
 //! - Spin hints, which are no accesses. A core that loads the same value from the same word again
 //!   is taken to spin, and pays for a hint.

@@ -4,16 +4,15 @@
 //! A producer of theirs that waits for room parks for a nanosecond. Here it spins once.
 //!
 //! - I1: A position is one more than the sequence of theirs, so that 0 stands for their -1.
-//! - I2: A producer owns a slot from its claim until it stores the slot's flag or, if it is the only
-//!   one, the cursor. A claim succeeds only after each gating sequence has passed the slot's last
-//!   lap.
+//! - I2: A producer owns a slot from its claim until it stores the slot's flag or, if it is the
+//!   only one, the cursor. It writes the slot after each gating sequence has passed the last lap.
 
 use std::sync::Arc;
 
 use peers_unchanged::{Ends, Host, Seen, Shape, Spec, Threads, threads};
 
-use super::sync::{AtomicU32, AtomicU64, Ordering::*};
-use super::{Padded, Slots};
+use super::super::sync::{AtomicU32, AtomicU64, Ordering::*};
+use super::parts::{Padded, Slots};
 
 /// A ring. `cursor`, `gate` and `done` are numbers of events.
 struct Ring {

@@ -8,8 +8,8 @@
 
 use peers_unchanged::{Host, Spec, Threads};
 
-use super::sync::{AtomicU64, Condvar, Mutex, Ordering::*};
-use super::{Padded, Queue, Slots, queue_threads};
+use super::super::sync::{AtomicU64, Condvar, Mutex, Ordering::*};
+use super::parts::{Padded, Queue, Slots, queue_threads};
 
 /// A slot with its turn: the position of the producer that may write it, or plus one, of the
 /// consumer that may read it.

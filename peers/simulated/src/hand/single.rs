@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use peers_unchanged::{Ends, Host, Seen, Shape, Spec, Threads, threads};
 
-use super::sync::{AtomicU64, Ordering::*};
-use super::{Padded, Slots};
+use super::super::sync::{AtomicU64, Ordering::*};
+use super::parts::{Padded, Slots};
 
 /// Head and tail, of which each side keeps a copy of the other's, and looks again when the copy
 /// says that there is no room or no event.

@@ -86,8 +86,8 @@ fn crossbeam_channel(spec: Spec, host: Host) -> Option<Threads> {
         .then(|| threads(spec, host, Ends::ByEvents, producers, consumers))
 }
 
-/// Returns what a consumer of the `disruptor` crate does. This is a macro, because the crate exports
-/// no name for what its pollers have in common.
+/// Returns the loop of a consumer of the `disruptor` crate. This is a macro, because the crate
+/// exports no name for what its pollers have in common.
 macro_rules! receive {
     ($poller:ident) => {
         move |seen: &mut Seen| {
@@ -106,9 +106,8 @@ fn disruptor(spec: Spec, host: Host) -> Option<Threads> {
     if spec.shape == Shape::Pool {
         return None;
     }
-    // The crate's producers wait for room by themselves. They are never dropped: their drop holds
-    // a lock of the standard library while it stores, and a simulation may switch to another thread
-    // there.
+    // The crate's producers wait for room by themselves. They are never dropped: their drop stores
+    // under a lock of the standard library, and a simulation may switch to another thread there.
     fn send<P: disruptor::Producer<u64>>(producer: P) -> impl FnMut(u64) -> bool {
         let mut producer = ManuallyDrop::new(producer);
         move |event| {

@@ -1,5 +1,5 @@
-//! What the threads of all contenders do: they publish and receive the same events at the same
-//! pace, and check what they receive.
+//! The threads of all contenders. They publish and receive the same events at the same pace, and
+//! check the events that they receive.
 //!
 //! - I1: An event is the number of its producer, above the number of the event among this
 //!   producer's. [`END`] is none of these.
@@ -66,7 +66,8 @@ impl Spec {
     }
 }
 
-/// What runs the threads. These are pointers, so that no instrumented code contains the functions.
+/// Calls of a thread to its simulation or measurement. These are pointers, so that no instrumented
+/// code contains the functions.
 #[derive(Clone, Copy)]
 pub struct Host {
     /// Spins once.
