@@ -33,7 +33,7 @@ const HOST: Host = Host {
 
 slipring_threads!(
     /// Returns the threads of the library that is compiled for the simulator.
-    build_slipring, slipring_simulated
+    build_slipring, slipring_simulated, polls: false
 );
 
 /// Returns one thread, which builds a ring and starts the others: a graph asks the machine for its

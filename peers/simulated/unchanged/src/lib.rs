@@ -139,15 +139,30 @@ fn disruptor(spec: Spec, host: Host) -> Option<Threads> {
 }
 
 /// Defines the function `$name`, which returns the threads of the library that the crate `$library`
-/// is: the real one, or the one that is compiled for the simulator.
+/// is: the real one, or the one that is compiled for the simulator. Readers call `poll` if `polls`, or
+/// else `for_each`.
 #[macro_export]
 macro_rules! slipring_threads {
-    ($(#[$doc:meta])* $name:ident, $library:ident) => {
+    ($(#[$doc:meta])* $name:ident, $library:ident, polls: $polls:expr) => {
         $(#[$doc])*
         pub fn $name(spec: $crate::Spec, host: $crate::Host) -> Option<$crate::Threads> {
             use $crate::{Ends, Seen, Shape, threads};
             use $library::{Graph, Wait};
 
+            let read = |mut rx: $library::Reader<u64>| {
+                move |seen: &mut Seen| {
+                    if $polls {
+                        // The end is an error. A reader that is dropped before would fail the ring.
+                        while let Ok(found) = rx.poll(64, |event, _| seen.see(*event)) {
+                            if found == 0 {
+                                (host.pause)();
+                            }
+                        }
+                    } else {
+                        rx.for_each(|event, _| seen.see(*event)).expect("no failure");
+                    }
+                }
+            };
             let graph = Graph::new(spec.capacity, || 0u64).wait(Wait::BusySpin);
             let ends = Ends::Itself;
             if spec.producers > 1 {
@@ -161,10 +176,7 @@ macro_rules! slipring_threads {
                         true
                     }
                 });
-                let mut rx = ring.reader(key);
-                let receive = move |seen: &mut Seen| {
-                    rx.for_each(|event, _| seen.see(*event)).expect("the stream has no failure");
-                };
+                let receive = read(ring.reader(key));
                 return Some(threads(spec, host, ends, producers, [receive]));
             }
             let send = |mut tx: $library::Producer<u64>| {
@@ -186,12 +198,7 @@ macro_rules! slipring_threads {
             let names = (0..spec.consumers).map(|number| format!("reader {number}"));
             let keys: Vec<_> = names.map(|name| graph.reader(&name)).collect();
             let ring = graph.build().expect("the graph is sound");
-            let readers = keys.into_iter().map(|key| {
-                let mut rx = ring.reader(key);
-                move |seen: &mut Seen| {
-                    rx.for_each(|event, _| seen.see(*event)).expect("the stream has no failure");
-                }
-            });
+            let readers = keys.into_iter().map(|key| read(ring.reader(key)));
             Some(threads(spec, host, ends, [send(ring.producer())], readers))
         }
     };
@@ -199,17 +206,18 @@ macro_rules! slipring_threads {
 
 slipring_threads!(
     /// Returns the threads of the library as its users compile it.
-    any_slipring, slipring
+    any_slipring, slipring, polls: INSTRUMENTED
 );
 
-/// Number of stages and workers that the library records for a thread in cells, which virtual
-/// threads can share.
-const NESTED: usize = 16;
-
-/// Returns the threads of the library as its users compile it. It has no pool here: it sizes chunks
-/// by the real clock. And its thread-locals are those of the one system thread, so there are not
-/// many consumers.
+/// Returns the threads of the library as its users compile it.
+///
+/// Instrumented, it has one producer and no pool: a claim and a chunk depend on the real machine's
+/// cores and clock. Its thread-locals are those of the one system thread, and the list of stages
+/// whose handlers run would be that of all virtual threads, so readers call `poll`, which adds
+/// nothing to it.
 fn slipring(spec: Spec, host: Host) -> Option<Threads> {
-    let is_right = !INSTRUMENTED || spec.shape != Shape::Pool && spec.consumers < NESTED;
+    let is_right = !INSTRUMENTED || spec.shape != Shape::Pool && spec.producers == 1;
+    // A warning of too few real cores would be printed under a lock of the standard library.
+    slipring::on_warning(|_| ());
     is_right.then(|| any_slipring(spec, host))?
 }
