@@ -139,8 +139,8 @@ fn disruptor(spec: Spec, host: Host) -> Option<Threads> {
 }
 
 /// Defines the function `$name`, which returns the threads of the library that the crate `$library`
-/// is: the real one, or the one that is compiled for the simulator. Readers call `poll` if `polls`, or
-/// else `for_each`.
+/// is: the real one, or the one that is compiled for the simulator. With `polls`, readers call
+/// `poll`, and otherwise `for_each`.
 #[macro_export]
 macro_rules! slipring_threads {
     ($(#[$doc:meta])* $name:ident, $library:ident, polls: $polls:expr) => {
