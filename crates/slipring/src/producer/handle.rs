@@ -110,6 +110,8 @@ pub struct Many {
     /// The number of free slots behind a claim that this handle must know of to claim early; see
     /// [`many`](super::many).
     pub(super) margin: u64,
+    /// Whether no other producer claimed between this handle's last two claims.
+    pub(super) is_undisturbed: bool,
 }
 
 /// A producer's handle: it claims slots, fills them in place and publishes them.

@@ -22,7 +22,7 @@ use crate::ring::early_claims::{EarlyClaiming, Fate};
 use crate::ring::helper;
 use crate::ring::membership::Company;
 use crate::ring::self_wait;
-use crate::ring::slots::Layout;
+use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::waits::{Awaited, Unmet, Waiter};
 use crate::ring::words::{ClaimWord, ahead};
 
@@ -52,7 +52,11 @@ impl<E, L: Layout> Producer<E, L, Many> {
         self.give_up_open_claim();
         match self.core.control.membership.company() {
             Company::Never => {}
-            Company::Now if self.may_claim_early(len) => return self.claim_early(len),
+            // While no other producer claims, a compare-and-swap is faster than an addition by 3 to
+            // 5 ns: its position is known beforehand, so the processor fills the slot meanwhile.
+            Company::Now if !self.sharing.is_undisturbed && self.may_claim_early(len) => {
+                return self.claim_early(len);
+            }
             company => return self.reserve_in_company(len, company),
         }
         if !self.knows_room(len) {
@@ -68,7 +72,7 @@ impl<E, L: Layout> Producer<E, L, Many> {
     #[inline(always)]
     fn may_claim_early(&self, len: u64) -> bool {
         let (control, needed) = (&self.core.control, len + self.sharing.margin);
-        needed <= control.plan.capacity as u64
+        needed <= self.slots.mask() + 1
             && self.knows_room(needed)
             && !control.status.is_over()
             && !self_wait::is_inside(control)
@@ -79,6 +83,7 @@ impl<E, L: Layout> Producer<E, L, Many> {
     /// and waits until the slots are free.
     #[inline]
     fn claim_early(&mut self, len: u64) -> Result<u64, Refusal> {
+        let expected = self.next;
         let claim = self.core.control.positions.claim();
         let added = ClaimWord::open(len).0;
         // The addition is relaxed, as all accesses to the claim word are (`swap_claim_word`).
@@ -88,6 +93,7 @@ impl<E, L: Layout> Producer<E, L, Many> {
             word
         }));
         self.next = self.open_position(word)?;
+        self.sharing.is_undisturbed = self.next == expected;
         if twin!("slots-unawaited": self.knows_room(len) => true) {
             let seq = self.next;
             self.next = seq.wrapping_add(len);
@@ -233,6 +239,7 @@ impl<E, L: Layout> Producer<E, L, Many> {
     /// starts at the position in `word`.
     #[inline(never)]
     fn claim_again(&mut self, word: ClaimWord, len: u64) -> Result<u64, Refusal> {
+        self.sharing.is_undisturbed = false;
         self.next = self.open_position(word)?;
         if !self.knows_room(len) {
             self.find_shared_room(len)?;

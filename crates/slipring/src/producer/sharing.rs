@@ -50,7 +50,8 @@ impl sealed::Sharing for Many {
     const MANY: bool = true;
 
     fn at(_next: u64) -> Self {
-        Many { margin: NO_EARLY_CLAIMS }
+        // In models, producers add from the start.
+        Many { margin: NO_EARLY_CLAIMS, is_undisturbed: !cfg!(slipring_loom) }
     }
 
     #[inline(always)]

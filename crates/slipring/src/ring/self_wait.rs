@@ -165,9 +165,12 @@ fn is_inside_other(control: &Control, own: Option<usize>) -> bool {
 }
 
 /// Returns whether the current thread runs a handler of the ring of `control`.
-#[inline]
+#[inline(always)]
 pub(crate) fn is_inside(control: &Control) -> bool {
-    is_inside_other(control, None)
+    // Each claim among several producers asks, and most threads run no stage.
+    !cfg!(slipring_loom)
+        && INSIDE.with(|nest| nest.depth.get()) != 0
+        && is_inside_other(control, None)
 }
 
 /// Calls `look` with the ring that `is_ring` accepts, if the current thread runs a handler of one
