@@ -46,25 +46,6 @@ fn margin(control: &Control) -> u64 {
 }
 
 impl<E, L: Layout> Producer<E, L, Many> {
-    /// Like [`Producer::reserve_shared`], for a call that waits without a deadline.
-    #[inline(always)]
-    pub(super) fn reserve_early(&mut self, len: u64) -> Result<u64, Refusal> {
-        self.give_up_open_claim();
-        match self.core.control.membership.company() {
-            Company::Never => {}
-            // While no other producer claims, a compare-and-swap is faster than an addition by 3 to
-            // 5 ns: its position is known beforehand, so the processor fills the slot meanwhile.
-            Company::Now if !self.sharing.is_undisturbed && self.may_claim_early(len) => {
-                return self.claim_early(len);
-            }
-            company => return self.reserve_in_company(len, company),
-        }
-        if !self.knows_room(len) {
-            self.find_shared_room(len)?;
-        }
-        Ok(self.claim_alone(len))
-    }
-
     /// Returns whether the next claim of `len` positions may be an early one.
     ///
     /// A thread that runs a stage of this ring claims free slots only: if it held an early claim,
@@ -169,12 +150,20 @@ impl<E, L: Layout> Producer<E, L, Many> {
 
     /// Takes positions, whether or not this process has other handles. The path of a handle that
     /// has always been alone is inlined wherever a program publishes, because a function call would
-    /// cost as much as the claim itself.
+    /// cost as much as the claim itself. A `patient` call waits without a deadline, and may claim
+    /// early.
     #[inline(always)]
-    pub(super) fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
+    pub(super) fn reserve_shared(&mut self, len: u64, patient: bool) -> Result<u64, Refusal> {
         self.give_up_open_claim();
         match self.core.control.membership.company() {
             Company::Never => {}
+            // While no other producer claims, a compare-and-swap is faster than an addition by 3 to
+            // 5 ns: its position is known beforehand, so the processor fills the slot meanwhile.
+            Company::Now
+                if patient && !self.sharing.is_undisturbed && self.may_claim_early(len) =>
+            {
+                return self.claim_early(len);
+            }
             company => return self.reserve_in_company(len, company),
         }
         if !self.knows_room(len) {

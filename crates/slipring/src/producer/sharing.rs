@@ -59,7 +59,7 @@ impl sealed::Sharing for Many {
         producer: &mut Producer<E, L, Many>,
         len: u64,
     ) -> Result<u64, Refusal> {
-        producer.reserve_shared(len)
+        producer.reserve_shared(len, false)
     }
 
     #[inline(always)]
@@ -67,7 +67,7 @@ impl sealed::Sharing for Many {
         producer: &mut Producer<E, L, Many>,
         len: u64,
     ) -> Result<u64, Refusal> {
-        producer.reserve_early(len)
+        producer.reserve_shared(len, true)
     }
 
     fn claimed<E, L: Layout>(core: &Core<E, L>, next: u64) -> (u64, bool) {
