@@ -7,6 +7,9 @@
 
 mod common;
 
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -297,19 +300,21 @@ fn a_reader_in_c_that_cannot_print_releases_nothing() {
         let attached = join(&builder(&name, 0).reader("one").build().unwrap());
         let mut tx = attached.producer().unwrap();
         publish!(tx, 3);
-        let mut command = Command::new(program);
-        command.args(["read", &name.0, "one"]).stderr(Stdio::piped());
-        let child = if is_closed {
-            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-            drop(child.stdout.take());
-            child
+        let output = if is_closed {
+            // Each write to this socket fails from the start. The reader of a pipe would have to be
+            // closed here after the spawn, and the client may have printed everything by then.
+            let (theirs, ours) = UnixStream::pair().unwrap();
+            ours.shutdown(Shutdown::Both).unwrap();
+            Stdio::from(OwnedFd::from(theirs))
         } else {
             let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else {
                 return skip("there is no /dev/full");
             };
-            command.stdout(full).spawn().unwrap()
+            full.into()
         };
-        let output = child.wait_with_output().unwrap();
+        let mut command = Command::new(program);
+        command.args(["read", &name.0, "one"]).stdout(output).stderr(Stdio::piped());
+        let output = command.spawn().unwrap().wait_with_output().unwrap();
         let complaint = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{complaint}");
         assert!(complaint.contains("the output cannot be written"), "{complaint}");
