@@ -22,6 +22,17 @@ fn fill(early: &mut [SharedProducer<u64>], last: &mut SharedProducer<u64>) {
     }
 }
 
+/// Makes a full ring of four slots, and returns two handles whose next claims are early, a third
+/// handle, and a reader.
+fn two_early() -> ([SharedProducer<u64>; 2], SharedProducer<u64>, Reader<u64>) {
+    let ring = ring(shared(blocking(4)), &[(Read, 0, &[])]);
+    let [one, two, mut last] = [0; 3].map(|_| shared_producer(&ring));
+    let rx = reader(&ring, 0);
+    let mut early = [one, two];
+    fill(&mut early, &mut last);
+    (early, last, rx)
+}
+
 /// Publishes an event, and returns whether the ring was still open.
 fn publishes(tx: &mut SharedProducer<u64>, value: u64) -> bool {
     match tx.publish(|event| *event = value) {
@@ -70,11 +81,7 @@ fn loom_twin_slots_unawaited() {
 #[test]
 fn loom_two_producers_claim_early() {
     explore(500, Some(2), || {
-        let ring = ring(shared(blocking(4)), &[(Read, 0, &[])]);
-        let [one, two, mut last] = [0; 3].map(|_| shared_producer(&ring));
-        let mut rx = reader(&ring, 0);
-        let mut early = [one, two];
-        fill(&mut early, &mut last);
+        let (early, last, mut rx) = two_early();
         let mut values = 1..;
         let publishing = early.map(|mut tx| {
             let value = values.next().expect("a value");
@@ -106,11 +113,7 @@ fn loom_twin_added_by_store() {
 #[test]
 fn loom_a_close_refuses_early_claims() {
     explore(500, Some(3), || {
-        let ring = ring(shared(blocking(4)), &[(Read, 0, &[])]);
-        let [one, two, mut last] = [0; 3].map(|_| shared_producer(&ring));
-        let mut rx = reader(&ring, 0);
-        let mut early = [one, two];
-        fill(&mut early, &mut last);
+        let (early, last, mut rx) = two_early();
         let publishing = early.map(|mut tx| {
             thread::spawn(move || assert!(!publishes(&mut tx, 1), "there was no room"))
         });
@@ -143,11 +146,7 @@ fn loom_twin_moved_unnotified() {
 #[test]
 fn loom_a_close_races_with_a_release() {
     explore(500, Some(2), || {
-        let ring = ring(shared(blocking(4)), &[(Read, 0, &[])]);
-        let [one, two, mut last] = [0; 3].map(|_| shared_producer(&ring));
-        let mut rx = reader(&ring, 0);
-        let mut early = [one, two];
-        fill(&mut early, &mut last);
+        let (early, last, mut rx) = two_early();
         let publishing =
             early.map(|mut tx| thread::spawn(move || usize::from(publishes(&mut tx, 1))));
         last.close_all();
