@@ -218,7 +218,14 @@ pub(crate) fn begin_measuring() {
         running.threads.iter_mut().for_each(|thread| thread.counts = Default::default());
         running.memory.lines.forget_counts();
         running.began_at = running.clock();
+        running.measured = None;
     });
+}
+
+/// Keeps all counts as they are now.
+pub(crate) fn end_measuring() {
+    let Some(handle) = Handle::current() else { return };
+    handle.with(|running| running.measured = Some(running.report(running.clock())));
 }
 
 /// Names the lines of a range.

@@ -130,6 +130,16 @@ pub fn begin_measuring() {
     access::begin_measuring();
 }
 
+/// Ends the measured time: the report has what was counted until now. Outside of a simulation,
+/// nothing happens.
+///
+/// ```
+/// slipring_coherence::end_measuring();
+/// ```
+pub fn end_measuring() {
+    access::end_measuring();
+}
+
 /// Lets private work of the calling core take so much virtual time. Outside of a simulation, it
 /// takes none.
 ///

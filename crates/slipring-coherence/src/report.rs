@@ -19,7 +19,7 @@ pub struct Report {
     /// Each thread with its counts, in the order in which the threads began.
     pub cores: Vec<(String, Counts)>,
     /// Virtual time from [`begin_measuring`](crate::begin_measuring), or else from the start, until
-    /// the last thread ended.
+    /// [`end_measuring`](crate::end_measuring), or else until the last thread ended.
     pub time: Duration,
     /// The lines that moved, those with most transfers first. Empty without
     /// [`trace_lines`](crate::Simulation::trace_lines).

@@ -24,6 +24,7 @@ use crate::counts::Counts;
 use crate::error::{Cause, Deadlock, LimitReached, Position, SimulationError, Wait, Word};
 use crate::lines::ByAddress;
 use crate::memory::{Memory, cores};
+use crate::report::{HotLine, Report};
 
 /// A virtual thread: its run, and its number in the run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -137,6 +138,8 @@ pub(crate) struct Running {
     pub(crate) ended_at: u64,
     /// When the measured time began.
     pub(crate) began_at: u64,
+    /// What was counted when the program ended the measured time.
+    pub(crate) measured: Option<Report>,
     /// Cores that sleep on a word, in the order in which they went to sleep.
     pub(crate) futexes: ByAddress<VecDeque<usize>>,
     /// The core whose thread was unwinding when it let others run.
@@ -146,6 +149,35 @@ pub(crate) struct Running {
     pub(crate) failure: Option<SimulationError>,
     /// The longest virtual time of the run.
     pub(crate) limit: u64,
+}
+
+impl Running {
+    /// Makes the report of what was counted until now, with the time until `end`.
+    pub(crate) fn report(&self, end: u64) -> Report {
+        let counts = |thread: &ThreadRecord| match thread.ended {
+            true => thread.counts,
+            false => self.memory.cores[thread.core].counts,
+        };
+        let threads = self.threads.iter();
+        let cores: Vec<(String, Counts)> =
+            threads.map(|thread| (thread.name.to_string(), counts(thread))).collect();
+        let mut total = Counts::default();
+        cores.iter().for_each(|(_, counts)| total.add(counts));
+        let lines = &self.memory.lines;
+        let hot = lines.hot().into_iter().map(|(number, counts)| HotLine {
+            number: number as usize,
+            label: lines.label(number),
+            counts,
+        });
+        Report {
+            machine: String::new(),
+            cores,
+            time: duration(end.saturating_sub(self.began_at)),
+            hot: hot.collect(),
+            accesses: 0,
+            total,
+        }
+    }
 }
 
 /// Converts a duration to virtual time.

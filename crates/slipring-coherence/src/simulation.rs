@@ -11,13 +11,12 @@ use std::time::Duration;
 use corosensei::CoroutineResult;
 
 use crate::allocator;
-use crate::counts::Counts;
 use crate::error::SimulationError;
 use crate::lines::ByAddress;
 use crate::machine::{Machine, Placement};
 use crate::memory::Memory;
-use crate::report::{HotLine, Report};
-use crate::running::{Handle, Place, Running, State, duration, picos};
+use crate::report::Report;
+use crate::running::{Handle, Place, Running, State, picos};
 use crate::waiting::add_thread;
 
 /// How long a run may take before it is given up as a livelock.
@@ -142,6 +141,7 @@ impl<'a> Simulation<'a> {
             mains_left: 0,
             ended_at: 0,
             began_at: 0,
+            measured: None,
             futexes: ByAddress::default(),
             unwinding: None,
             spare_stacks: Vec::new(),
@@ -168,7 +168,7 @@ impl<'a> Simulation<'a> {
         running.threads.iter_mut().for_each(|thread| mem::forget(mem::take(&mut thread.locals)));
         result?;
         running.memory.commit_all();
-        Ok(report(self.machine.name, &running))
+        Ok(report(self.machine.name, &mut running))
     }
 
     fn validate(&self) -> Result<(), SimulationError> {
@@ -222,28 +222,11 @@ fn run_all(handle: Handle) -> Result<(), SimulationError> {
     handle.with(|running| running.failure.take()).map_or(Ok(()), Err)
 }
 
-fn report(machine: String, running: &Running) -> Report {
-    let counts = |thread: &crate::running::ThreadRecord| match thread.ended {
-        true => thread.counts,
-        false => running.memory.cores[thread.core].counts,
-    };
-    let threads = running.threads.iter();
-    let cores: Vec<(String, Counts)> =
-        threads.map(|thread| (thread.name.to_string(), counts(thread))).collect();
-    let mut total = Counts::default();
-    cores.iter().for_each(|(_, counts)| total.add(counts));
-    let lines = &running.memory.lines;
-    let hot = lines.hot().into_iter().map(|(number, counts)| HotLine {
-        number: number as usize,
-        label: lines.label(number),
-        counts,
-    });
-    Report {
-        machine,
-        cores,
-        time: duration(running.ended_at.saturating_sub(running.began_at)),
-        hot: hot.collect(),
-        accesses: running.memory.cores.iter().map(|core| core.accesses()).sum(),
-        total,
-    }
+/// Makes the report of the run. If the program ended the measured time, the report of that moment is
+/// completed.
+fn report(machine: String, running: &mut Running) -> Report {
+    let measured = running.measured.take();
+    let measured = measured.unwrap_or_else(|| running.report(running.ended_at));
+    let accesses = running.memory.cores.iter().map(|core| core.accesses()).sum();
+    Report { machine, accesses, ..measured }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use slipring_coherence::sync::Ordering::{Acquire, Relaxed, Release};
 use slipring_coherence::sync::{self, AtomicU64, Payload};
 use slipring_coherence::{
-    Counts, Lines, Machine, Placement, Report, Simulation, begin_measuring, label, own_lines, work,
+    Counts, Lines, Machine, Placement, Report, Simulation, begin_measuring, end_measuring, label,
+    own_lines, work,
 };
 
 #[global_allocator]
@@ -127,12 +128,18 @@ fn an_unchanged_line_stays_in_all_caches() {
             for _ in 0..ROUNDS {
                 word.load(Acquire);
             }
+            work(Duration::from_micros(2));
+            if number == 0 {
+                end_measuring();
+            }
+            work(Duration::from_micros(2));
+            word.store(1, Release);
         });
     }
     let report = simulation.run().unwrap();
-    assert_eq!(report.counts().loads, 12 * ROUNDS);
+    assert_eq!((report.counts().loads, report.counts().stores), (12 * ROUNDS, 0));
     assert_eq!((report.counts().transfers(), report.counts().cold), (0, 0));
-    assert_eq!(report.time.as_micros() / 2, 1);
+    assert_eq!(report.time.as_micros() / 2, 2);
 }
 
 #[test]

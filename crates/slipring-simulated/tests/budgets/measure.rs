@@ -8,7 +8,9 @@ use std::fmt;
 use std::time::Duration;
 
 use slipring_coherence::sync::{now, sleep};
-use slipring_coherence::{Counts, Machine, Report, Simulation, begin_measuring, work};
+use slipring_coherence::{
+    Counts, Machine, Report, Simulation, begin_measuring, end_measuring, work,
+};
 
 use crate::shapes::Shape;
 
@@ -136,6 +138,10 @@ impl Load {
         if before < from && before + events >= from {
             self.measured_from.set(before + events);
             begin_measuring();
+        }
+        if before + events == self.events {
+            // Nothing of the graph's end is counted.
+            end_measuring();
         }
     }
 
