@@ -138,7 +138,7 @@ pub(crate) struct Running {
     pub(crate) ended_at: u64,
     /// When the measured time began.
     pub(crate) began_at: u64,
-    /// What was counted when the program ended the measured time.
+    /// The report of the moment at which the program ended the measured time.
     pub(crate) measured: Option<Report>,
     /// Cores that sleep on a word, in the order in which they went to sleep.
     pub(crate) futexes: ByAddress<VecDeque<usize>>,

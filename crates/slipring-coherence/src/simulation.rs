@@ -222,8 +222,8 @@ fn run_all(handle: Handle) -> Result<(), SimulationError> {
     handle.with(|running| running.failure.take()).map_or(Ok(()), Err)
 }
 
-/// Makes the report of the run. If the program ended the measured time, the report of that moment is
-/// completed.
+/// Makes the report of the run. If the program ended the measured time, the report of that moment
+/// is completed.
 fn report(machine: String, running: &mut Running) -> Report {
     let measured = running.measured.take();
     let measured = measured.unwrap_or_else(|| running.report(running.ended_at));

@@ -5,8 +5,9 @@ use crate::shapes::{AdaptivePool, Diamond, Line, Pool, Producers, Readers, Shape
 
 /// Compares the counts of a shape alone and beside idle handles of each of its kinds.
 fn costs_nothing(shape: Shape, regime: Regime) {
-    // Handles count as threads: producers that outnumber the cores claim by compare-and-swap.
-    let many = if let Producers(_) = shape { 8 } else { 24 };
+    // Handles count as threads. If threads outnumber the cores, producers claim by
+    // compare-and-swap, and workers draw no tickets.
+    let many = if let Producers(_) | Pool(_) = shape { 8 } else { 24 };
     let [alone, beside] = [0, many].map(|idle| count(shape, regime, "2x6", idle));
     let counts = [
         ("transfers", alone.transfers, beside.transfers),
@@ -15,9 +16,8 @@ fn costs_nothing(shape: Shape, regime: Regime) {
     ];
     for (what, alone, beside) in counts {
         println!("{shape:?}, {regime:?}: {alone:.3?} {what}, {beside:.3?} beside idle handles");
-        // The end of the idle handles is a part of the run.
         assert!(
-            beside[1] <= alone[1] * 1.02 + 0.05,
+            beside[1] <= alone[1] * 1.02 + 0.02,
             "{shape:?}, {regime:?}: {alone:.3?} {what} an event, and {beside:.3?} beside idle \
              handles: a step visits all handles, though some of them do nothing\n{}",
             hot_lines(shape, regime, "2x6", many)

@@ -29,7 +29,9 @@ pub enum Shape {
     ProducersOfBatches(usize),
     /// One producer, and a pool of so many workers that spin.
     Pool(usize),
-    /// The same with the default strategy, with which idle workers sleep.
+    /// The same with events that fill a line, so that no two workers wait for one line.
+    WidePool(usize),
+    /// A pool of narrow events with the default strategy, with which idle workers sleep.
     AdaptivePool(usize),
     /// One producer, and so many shards.
     Shards(usize),
@@ -66,6 +68,7 @@ impl Shape {
             | Producers(n)
             | ProducersOfBatches(n)
             | Pool(n)
+            | WidePool(n)
             | AdaptivePool(n)
             | Shards(n)
             | Line(n)
@@ -89,7 +92,7 @@ impl Shape {
     /// Number of threads that share the handling of the events.
     pub fn parallel_handlers(self) -> u32 {
         match self {
-            Pool(n) | AdaptivePool(n) | Shards(n) => n as u32,
+            Pool(n) | WidePool(n) | AdaptivePool(n) | Shards(n) => n as u32,
             _ => 1,
         }
     }
@@ -101,7 +104,7 @@ impl Shape {
 
     /// Whether all threads spin, so that there is no queue to become quiet.
     pub fn spins(self) -> bool {
-        matches!(self, Spinning(_) | Pool(_))
+        matches!(self, Spinning(_) | Pool(_) | WidePool(_))
     }
 
     /// Capacity of the ring.
@@ -119,6 +122,8 @@ impl Shape {
             Sleeping | SleepingAdaptively => micros(100),
             // Each reader fetches the line of the event.
             Readers(n) | Spinning(n) | Contiguous(n) if n > 11 => micros(1),
+            // Beyond that, the pool's claim word is the bottleneck.
+            Pool(n) | WidePool(n) if n > 11 => micros(2),
             Producers(n) | SegmentProducers(n) => Duration::from_nanos(150) * n as u32,
             Tasks | Requests => micros(1),
             _ => Duration::from_nanos(300),
@@ -136,8 +141,9 @@ impl Shape {
             ContiguousBatches(len) => contiguous(load, 1, len),
             Producers(n) => producers(load, n, 1),
             ProducersOfBatches(n) => producers(load, n, 16),
-            Pool(n) => pool(load, n, Wait::BusySpin),
-            AdaptivePool(n) => pool(load, n, Wait::ADAPTIVE),
+            Pool(n) => pool(load, n, Wait::BusySpin, |number| number, |event| *event),
+            WidePool(n) => pool(load, n, Wait::BusySpin, |number| [number; 7], |event| event[0]),
+            AdaptivePool(n) => pool(load, n, Wait::ADAPTIVE, |number| number, |event| *event),
             Shards(n) => shards(load, n),
             Tap(members) => tap(load, members),
             Line(n) => line(load, n),
@@ -315,24 +321,30 @@ fn check_parts(load: &Load, parts: Vec<(u64, u64)>) {
     assert_eq!((count, sum), (load.events, load.events * (load.events - 1) / 2));
 }
 
-fn pool(load: &Load, workers: usize, wait: Wait) {
-    let graph = Graph::new(load.capacity, || 0u64).wait(wait);
+fn pool<E: Send + Sync + 'static>(
+    load: &Load,
+    workers: usize,
+    wait: Wait,
+    make: fn(u64) -> E,
+    number_of: fn(&E) -> u64,
+) {
+    let graph = Graph::new(load.capacity, move || make(0)).wait(wait);
     let key = graph.pool_reader("work", workers).room(workers + load.idle);
     let ring = graph.build().unwrap();
     let _idle: Vec<_> = (0..load.idle).map(|_| (ring.pool(&key), ring.monitor())).collect();
     let joined: Vec<_> = (0..load.idle).map(|_| ring.pool(&key).join().unwrap()).collect();
     let (mut tx, workers) = (ring.producer(), ring.pool_readers(key));
     scope(|scope| {
-        let run = |mut worker: slipring_simulated::PoolReader<u64>| {
+        let run = |mut worker: slipring_simulated::PoolReader<E>| {
             scope.spawn(move || {
                 seen_part(load, |see| {
-                    worker.for_each(|event, _| see(*event)).unwrap();
+                    worker.for_each(|event, _| see(number_of(event))).unwrap();
                 })
             })
         };
         let threads: Vec<_> = workers.into_iter().map(run).collect();
         load.produce(load.events, 1, |number| {
-            tx.publish(|slot| *slot = number).unwrap();
+            tx.publish(|slot| *slot = make(number)).unwrap();
         });
         drop((tx, joined));
         check_parts(load, threads.into_iter().map(|thread| thread.join().unwrap()).collect());

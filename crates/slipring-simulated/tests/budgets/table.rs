@@ -79,6 +79,9 @@ pub const ROWS: &[Row] = &[
     row(Pool(48), Draining, "4x16", [358.95, 361.74], [94.60, 94.81], [0.00, 0.01]),
     row(Pool(3), Filling, "1x12", [1.22, 1.41], [0.15, 0.24], [0.00, 0.01]),
     row(Pool(11), Filling, "2x6", [6.33, 7.43], [1.33, 1.66], [0.00, 0.01]),
+    row(WidePool(3), Paced, "1x12", [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]),
+    row(WidePool(11), Paced, "2x6", [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]),
+    row(WidePool(48), Paced, "4x16", [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]),
     row(AdaptivePool(3), Paced, "1x12", [9.48, 9.53], [3.00, 3.02], [0.00, 0.01]),
     row(AdaptivePool(11), Paced, "2x6", [8.63, 30.68], [2.67, 6.22], [0.00, 4.54]),
     row(AdaptivePool(48), Paced, "4x16", [320.70, 346.61], [225.23, 243.25], [44.02, 47.49]),
@@ -162,7 +165,7 @@ fn several_producers() {
 
 #[test]
 fn pools() {
-    check_those(|shape| matches!(shape, Pool(_) | AdaptivePool(_)));
+    check_those(|shape| matches!(shape, Pool(_) | WidePool(_) | AdaptivePool(_)));
 }
 
 #[test]

@@ -4,22 +4,32 @@
 //! The module [`worker`](crate::consumer::worker) states the invariants.
 
 use crate::base::edge;
+use crate::base::prefetch;
 use crate::base::sync::{Relaxed, now, panicking, twin};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
 use crate::consumer::waiting::{Counting as _, Waiting as _};
 use crate::consumer::worker::{LANDMARK_BITS, Offer, WorkerPosition, WorkerRole};
 use crate::errors::{Cause, WaitError};
+use crate::ring::helper;
 use crate::ring::membership::Orphan;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
+use crate::ring::stamp::Stamp;
 use crate::ring::waits::Place;
 use crate::ring::words::{IDLE, PoolWord};
 use crate::wait::HandleLearner;
 
 /// The role of a worker of a ring of one process. Dropping the last worker before the stream's end
 /// fails the graph.
-pub struct LocalWorker;
+#[derive(Default)]
+pub struct LocalWorker {
+    /// Whether the current chunk is a ticket, whose event was not published when this worker looked
+    /// last (`worker::I6`).
+    ticket: bool,
+    /// Whether the last chunk was a ticket, so that the next chunk probably is one, too.
+    drew: bool,
+}
 
 /// The position of a worker of a ring of one process.
 pub(crate) type LocalWorkerPosition<E, L> = WorkerPosition<E, L, LocalWorker>;
@@ -33,7 +43,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         learned: HandleLearner,
     ) -> Self {
         let place = Place { party: stage, at: core.control.start };
-        Self::begin(core, place, worker, LocalWorker, learned)
+        Self::begin(core, place, worker, LocalWorker::default(), learned)
     }
 
     /// Creates a worker that joins a running pool. The caller has taken its seat (membership::I1).
@@ -44,36 +54,42 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         learned: HandleLearner,
     ) -> Self {
         let landmark = core.control.positions.landmark(&core.control.plan.stages[stage]);
-        Self::begin(core, Place { party: stage, at: landmark }, worker, LocalWorker, learned)
+        let place = Place { party: stage, at: landmark };
+        Self::begin(core, place, worker, LocalWorker::default(), learned)
     }
 
-    /// Takes a chunk, as [`WorkerRole::take`] does.
-    fn take_chunk(&mut self) -> bool {
-        debug_assert!(self.next == self.chunk_end && self.bound == IDLE);
+    /// Takes a chunk, as [`WorkerRole::take`] does. If no event is available and `draws` is `true`,
+    /// the worker draws a ticket instead, and the call returns `false`.
+    fn take_chunk(&mut self, draws: bool) -> bool {
+        debug_assert!(self.role.ticket || self.next == self.chunk_end && self.bound == IDLE);
         self.contended = false;
-        let control = self.state.control();
-        if let Some(Orphan { seat, rest }) =
-            control.membership.adopt(&control.plan, self.state.stage)
-        {
-            let bound_line = self.state.plan().bound_line(seat);
-            self_wait::moved(self.state.control(), self.bound_line, bound_line);
-            (self.bound_line, self.bound) = (bound_line, rest.start << 1);
-            (self.next, self.chunk_end) = (rest.start, rest.end);
-            self.chunk_ended = None;
-            return true;
+        if let Some(orphan) = self.adopt(draws) {
+            self.take_over(orphan);
+        }
+        if self.next != self.chunk_end {
+            match self.look_at_chunk() {
+                Stamp::Live(_) => return true,
+                Stamp::Unpublished => return false,
+                Stamp::Tombstone(_) => {}
+            }
+        }
+        if std::mem::take(&mut self.role.drew) {
+            // The swap would have to fetch the claim word's line a second time after the load.
+            prefetch::for_store(self.state.control().positions.line(self.claim_line));
         }
         loop {
             let claim = self.state.control().positions.line(self.claim_line);
             let word = PoolWord(edge::chunk_taken::see(claim));
             self.last_seen = word.seq(self.known());
-            let (len, left, live) = match self.offer(self.last_seen, word.left()) {
+            let (len, left, taking) = match self.offer(self.last_seen, word.left()) {
+                Offer::Nothing if draws => (1, 0, Taking::Ticket),
                 Offer::Nothing => {
                     self.bind(IDLE);
                     self.chunk_ended = None;
                     return false;
                 }
-                Offer::Chunk(len, left) => (len, left, true),
-                Offer::Tombstone(len) => (len, 0, false),
+                Offer::Chunk(len, left) => (len, left, Taking::Chunk),
+                Offer::Tombstone(len) => (len, 0, Taking::Tombstone),
             };
             let end = self.last_seen.wrapping_add(len);
             // If this worker has lost a race for a chunk, its old bound has held up the later
@@ -94,39 +110,163 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             if passes_landmark && swapped.is_ok() {
                 control.positions.line(self.state.plan().landmark_line()).store(end, Relaxed);
             }
-            match swapped {
-                Ok(_) if live => {
+            if swapped.is_err() {
+                self.contended = true;
+                continue;
+            }
+            let first = self.last_seen;
+            self.last_seen = end;
+            match taking {
+                Taking::Chunk => {
                     twin!("bound-after-swap": () => edge::released::bind(own, self.bound));
-                    (self.next, self.chunk_end) = (self.last_seen, end);
-                    self.last_seen = end;
-                    self.taken = control.timed.then(|| {
-                        // The clock's reading at the end of a chunk is also the start time of the
-                        // next chunk.
-                        (self.chunk_ended.take().unwrap_or_else(now), len)
-                    });
+                    (self.next, self.chunk_end) = (first, end);
+                    self.time_chunk();
                     return true;
                 }
-                Ok(_) => {
-                    (self.next, self.chunk_end) = (end, end);
-                    self.last_seen = end;
-                    self.state.count_tombstones(len);
-                    twin!("passed-unreleased": self.bind(IDLE) => self.bound = IDLE);
+                Taking::Ticket => {
+                    (self.next, self.chunk_end) = (first, end);
+                    self.chunk_ended = None;
+                    self.role.ticket = true;
+                    return false;
                 }
-                Err(_) => self.contended = true,
+                Taking::Tombstone => self.pass_tombstone(end, len),
             }
         }
     }
+
+    /// Starts the timing of the chunk that this worker has just taken.
+    #[inline(always)]
+    fn time_chunk(&mut self) {
+        let len = self.chunk_end.wrapping_sub(self.next);
+        self.taken = self.state.control().timed.then(|| {
+            // The clock's reading at the end of a chunk is also the start time of the next chunk.
+            (self.chunk_ended.take().unwrap_or_else(now), len)
+        });
+    }
+
+    /// Passes over `len` positions before `end` that were given up, and becomes idle.
+    fn pass_tombstone(&mut self, end: u64, len: u64) {
+        (self.next, self.chunk_end) = (end, end);
+        self.state.count_tombstones(len);
+        twin!("passed-unreleased": self.bind(IDLE) => self.bound = IDLE);
+    }
+
+    // Tickets and orphans.
+
+    /// Returns whether the pool's idle workers draw tickets (I6).
+    fn draws_tickets(&self) -> bool {
+        self.state.control().plan.draws_tickets(self.state.stage)
+    }
+
+    /// Returns whether a chunk that begins at `seq` can be handled or passed over. If the pool
+    /// draws no tickets, each chunk can.
+    fn is_published(&self, seq: u64) -> bool {
+        !self.draws_tickets() || self.state.slots.run_at(seq) != Stamp::Unpublished
+    }
+
+    /// Looks at a ticket, or at a chunk that was taken over. If its event is live, the worker can
+    /// handle the chunk; if it was given up, the worker passes over it.
+    fn look_at_chunk(&mut self) -> Stamp {
+        let stamp = match self.draws_tickets() {
+            true => self.state.slots.run_at(self.next),
+            false => Stamp::Live(1),
+        };
+        let stamp = twin!("given-up-ticket-kept": stamp => match stamp {
+            Stamp::Tombstone(_) => Stamp::Unpublished,
+            other => other,
+        });
+        let was_ticket = std::mem::replace(&mut self.role.ticket, stamp == Stamp::Unpublished);
+        match stamp {
+            Stamp::Live(_) if was_ticket => {
+                self.role.drew = true;
+                self.time_chunk();
+            }
+            Stamp::Live(_) | Stamp::Unpublished => {}
+            // Only a ticket can begin with a tombstone (I4).
+            Stamp::Tombstone(_) => self.pass_tombstone(self.chunk_end, 1),
+        }
+        stamp
+    }
+
+    /// Adopts an orphan whose event is published or given up, or, if `any` is `true`, any orphan.
+    #[inline(always)]
+    fn adopt(&self, any: bool) -> Option<Orphan> {
+        let (control, stage) = (self.state.control(), self.state.stage);
+        if !control.membership.has_orphans(stage) {
+            return None;
+        }
+        let accepts = |seq| any || twin!("unpublished-adopted": self.is_published(seq) => true);
+        let orphan = control.membership.adopt(&control.plan, stage, accepts)?;
+        // Since `accepts` looked, another worker may have left another orphan on that seat.
+        if accepts(orphan.rest.start) {
+            return Some(orphan);
+        }
+        control.orphan(stage, orphan);
+        None
+    }
+
+    /// Continues with an orphan, on the orphan's seat. The worker leaves its own seat, and the
+    /// ticket that it holds there.
+    #[cold]
+    fn take_over(&mut self, Orphan { seat, rest }: Orphan) {
+        let (control, plan) = (self.state.control(), self.state.plan());
+        let line = plan.bound_line(seat);
+        self_wait::moved(control, self.own_line, line);
+        if self.role.ticket {
+            let rest = self.next..self.chunk_end;
+            twin!("ticket-unorphaned": control.orphan(self.state.stage, Orphan { seat: self.worker, rest }) => ());
+        } else {
+            control.membership.free_seat(plan, self.worker);
+        }
+        (self.worker, self.own_line, self.bound_line) = (seat, line, line);
+        self.bound = rest.start << 1;
+        (self.next, self.chunk_end) = (rest.start, rest.end);
+        (self.role.ticket, self.taken, self.chunk_ended) = (false, None, None);
+    }
+
+    /// Returns whether this worker may draw a ticket (I6).
+    fn may_draw(&self) -> bool {
+        let control = self.state.control();
+        self.draws_tickets()
+            && self.next == self.chunk_end
+            && self.bound == IDLE
+            && !control.status.is_over()
+            && !control.is_oversubscribed()
+            && !self_wait::is_inside_other(control, Some(self.bound_line))
+            && !helper::is_there(control)
+    }
+}
+
+/// The positions that a worker takes by a swap of the claim word.
+enum Taking {
+    Chunk,
+    /// A position whose event is not published yet (`worker::I6`).
+    Ticket,
+    Tombstone,
 }
 
 impl WorkerRole for LocalWorker {
     #[inline(always)]
     fn take<E, L: Layout>(worker: &mut LocalWorkerPosition<E, L>) -> bool {
-        worker.take_chunk()
+        worker.take_chunk(false)
     }
 
     #[inline(always)]
     fn has_orphans<E, L: Layout>(worker: &LocalWorkerPosition<E, L>) -> bool {
-        worker.state.core.control.membership.has_orphans(worker.state.stage)
+        let (control, stage) = (worker.state.control(), worker.state.stage);
+        control.membership.has_orphan(&control.plan, stage, |seq| worker.is_published(seq))
+    }
+
+    #[inline(always)]
+    fn holds_ticket(&self) -> bool {
+        self.ticket
+    }
+
+    #[inline(always)]
+    fn draw<E, L: Layout>(worker: &mut LocalWorkerPosition<E, L>) {
+        if worker.may_draw() {
+            worker.take_chunk(true);
+        }
     }
 
     #[inline(always)]
@@ -152,7 +292,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             && control.status.stopped().is_none()
         {
             twin!("orphan-unbound": self.release() => control.release(self.bound_line, IDLE, &[]));
-            let orphan = Orphan { seat: self.chunk_seat(), rest: self.next..self.chunk_end };
+            let orphan = Orphan { seat: self.worker, rest: self.next..self.chunk_end };
             self.state.control().orphan(self.state.stage, orphan);
         } else if self.ended().is_some() {
             // A drop after the graph's end is no failure.
@@ -161,9 +301,8 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         } else if remain == 0 {
             control.fail(self.state.stage, Some(self.next()), Cause::Dropped);
         }
-        // If the worker leaves an unfinished chunk that it took itself, the chunk stays on the
-        // worker's seat, so the seat is not freed.
-        if self.bound == IDLE || self.bound_line != self.own_line {
+        // An unfinished chunk stays on the worker's seat, so the seat is not freed.
+        if self.bound == IDLE {
             self.state.control().membership.free_seat(self.state.plan(), self.worker);
         }
         self.flush();

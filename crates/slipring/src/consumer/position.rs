@@ -126,6 +126,16 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         false
     }
 
+    /// Called before a wait without a deadline, after a poll that found no event.
+    #[inline(always)]
+    fn prepare_to_wait(&mut self) {}
+
+    /// Called when a wait has ended without an error. If the result is `false`, the wait continues.
+    #[inline(always)]
+    fn may_end_wait(&mut self) -> bool {
+        true
+    }
+
     /// Returns whether a poll may find an event. A waiting thread may call this method under a wait
     /// queue's lock, because the method notifies no queue. The method moves no position except the
     /// sentinel.

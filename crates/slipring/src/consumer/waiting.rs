@@ -99,12 +99,19 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     #[cold]
     #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
-        if self.wait_shortly() {
-            Ok(())
-        } else if helper::is_there(self.state().control()) {
-            self.wait_helping(deadline)
-        } else {
-            self.wait_on(deadline)
+        if deadline.is_none() {
+            self.prepare_to_wait();
+        }
+        loop {
+            if !self.wait_shortly() {
+                match helper::is_there(self.state().control()) {
+                    true => self.wait_helping(deadline)?,
+                    false => self.wait_on(deadline)?,
+                }
+            }
+            if self.may_end_wait() {
+                return Ok(());
+            }
         }
     }
 

@@ -3,22 +3,36 @@
 //!
 //! Invariants
 //! - I1: exactly one worker took each position before the claim word's position: the worker whose
-//!   compare-and-swap moved the claim word past it. The word moves only past published events and
-//!   tombstones, and only past positions that the pool's dependencies have released.
+//!   compare-and-swap moved the claim word past it. The word moves only past published events,
+//!   tombstones and tickets (I6), and only past positions that the pool's dependencies have
+//!   released.
 //! - I2: while a worker holds a chunk, a shared line holds the chunk's bound: a position no later
 //!   than the chunk's first unreleased event. A worker stores bounds on its own line; the bound of
 //!   an adopted chunk stays on the line where the chunk's first worker stored it. A worker first
 //!   stores a chunk's bound, and then takes the chunk by a compare-and-swap of the claim word. A
 //!   thread that sees the word after the swap also sees the bound.
 //! - I3: an idle worker's bound is [`IDLE`], so an idle worker holds up no other party.
-//! - I4: a chunk contains no tombstone. A worker takes a tombstone's positions by a separate step,
-//!   and releases them immediately.
+//! - I4: a chunk contains no tombstone, unless it is a ticket. A worker takes a tombstone's
+//!   positions by a separate step, and releases them immediately.
 //! - I5: a claim word has only the low 48 bits of its position. A worker computes the full position
 //!   from these bits and a base, which is an earlier full position of the word: the later of two
 //!   positions, the pool's landmark and the claim word's position at the worker's last load. The
 //!   landmark is a full 64-bit position, which the claim word has passed by at most 2^32 positions
 //!   and one lap of the ring (positions::I4). Active workers keep the landmark recent, so a worker
 //!   finds a recent base even after a long idle time.
+//! - I6: a *ticket* is a chunk of one position, taken before its event is published. Its worker
+//!   polls for this event alone, so idle workers do not race for each event. Only a wait draws a
+//!   ticket, and only if it has no deadline, its strategy never sleeps, its thread runs no other
+//!   stage of the ring, and the graph has no more threads than cores: the event waits for this
+//!   worker. The wait goes on until the ticket's event is published or given up, the worker has
+//!   taken over an orphan, or the pool has ended. So a handle that does not wait holds a ticket
+//!   only after the end, and keeps it: the bounds of tickets keep the pool's frontier at the
+//!   stream's last position.
+//!   - The holder finds its event although it does not look at the slots before: a publication
+//!     stamps each of its slots ([`Plan::stamps_each`](crate::ring::plan::Plan::stamps_each)).
+//!   - A worker that takes over an orphan moves to the orphan's seat, and leaves its ticket on its
+//!     old seat as an orphan. An orphan whose event is not published is adopted only in place of a
+//!     new ticket, so that no worker holds two.
 
 use std::cell::Cell;
 
@@ -53,7 +67,17 @@ pub trait WorkerRole: Sized {
     /// Returns `false`, with the worker idle, if no chunk is available.
     fn take<E, L: Layout>(worker: &mut WorkerPosition<E, L, Self>) -> bool;
 
-    /// Returns whether the pool has a chunk that another worker left.
+    /// Returns whether the current chunk is a ticket, so that its event may not be published (I6).
+    #[inline(always)]
+    fn holds_ticket(&self) -> bool {
+        false
+    }
+
+    /// Called before a wait without a deadline. An idle worker may draw a ticket (I6).
+    #[inline(always)]
+    fn draw<E, L: Layout>(_worker: &mut WorkerPosition<E, L, Self>) {}
+
+    /// Returns whether the pool has a chunk that another worker left, and that can be handled.
     fn has_orphans<E, L: Layout>(worker: &WorkerPosition<E, L, Self>) -> bool;
 
     /// Called when a timed chunk ends.
@@ -400,6 +424,8 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
             if !R::take(self) {
                 return 0;
             }
+        } else if twin!("ticket-unlooked": self.role.holds_ticket() => false) && !R::take(self) {
+            return 0;
         }
         self.chunk_end.wrapping_sub(self.next).min(max)
     }
@@ -435,14 +461,28 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
         let core = &*self.state.core;
         // The load is relaxed, because `has_available` reads no event. A worker loads the claim
         // word again, with acquire, before it takes a chunk.
+        if self.role.holds_ticket() {
+            return core.slots.run_at(self.next) != Stamp::Unpublished || R::has_orphans(self);
+        }
+        if self.next != self.chunk_end || R::has_orphans(self) {
+            return true;
+        }
         let word = PoolWord(core.control.positions.line(self.claim_line).load(Relaxed));
         let seq = word.seq(self.known());
-        self.next != self.chunk_end
-            || R::has_orphans(self)
-            || match core.control.plan.reads_stamps(self.state.stage) {
-                true => word.left() != 0 || core.slots.run_at(seq) != Stamp::Unpublished,
-                false => ahead(core.upstream(self.state.stage, later(self.limit, seq)).0, seq) > 0,
-            }
+        match core.control.plan.reads_stamps(self.state.stage) {
+            true => word.left() != 0 || core.slots.run_at(seq) != Stamp::Unpublished,
+            false => ahead(core.upstream(self.state.stage, later(self.limit, seq)).0, seq) > 0,
+        }
+    }
+
+    #[inline(always)]
+    fn prepare_to_wait(&mut self) {
+        R::draw(self);
+    }
+
+    #[inline(always)]
+    fn may_end_wait(&mut self) -> bool {
+        !self.role.holds_ticket() || R::take(self) || !self.role.holds_ticket() || self.has_ended()
     }
 
     fn waits_for(&self) -> usize {
@@ -508,8 +548,7 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
         if let Some(end) = self.ended_at.get() {
             return control.status.ended(end);
         }
-        // The pool's frontier is at most a lap behind the claim word.
-        let lower_bound = self.known().wrapping_sub(control.plan.capacity as u64);
+        let lower_bound = self.state.plan().a_lap_before(self.known(), control.plan.capacity);
         let frontier = control.positions.frontier(&control.plan, self.state.stage, lower_bound);
         let ended = control.status.ended(frontier);
         if let Some(WaitError::Closed) = ended {

@@ -3,11 +3,13 @@
 
 use std::time::Instant;
 
+use crate::Writing;
 use crate::base::panics::Contained;
 use crate::base::sync::Relaxed;
-use crate::consumer::handle::{Consumer, PoolWriter};
+use crate::consumer::handle::{Consumer, PoolWriter, Reader};
 use crate::consumer::position::Availability;
-use crate::errors::{BatchError, WaitError};
+use crate::errors::{BatchError, SubscribeError, WaitError};
+use crate::live::pool::Pool;
 use crate::producer::Producer;
 use crate::ring::build::build;
 use crate::ring::owner::Owner;
@@ -155,4 +157,86 @@ fn a_worker_polls_and_waits_without_a_new_owner() {
         assert_eq!(ring.owners.added(), added);
         ring.control.halt(); // so that the drop of the last worker is no failure
     }
+}
+
+/// Idle workers draw tickets, although this machine may have fewer cores than threads: the ring is
+/// told of more. Meanwhile workers leave with unfinished chunks, and others join.
+#[test]
+fn workers_with_tickets_come_and_go() {
+    const EVENTS: u64 = 30_000;
+    let _watched = crate::watchdog::watched();
+    let settings =
+        Settings { wait: Contained::new(Wait::YIELDING), cores: Some(64), ..Settings::new(16) };
+    let stages = vec![
+        StageSpec::new("pool", Access::Write, Delivery::Pool { workers: 4, room: 5 }, &[]),
+        StageSpec::new("end", Access::Read, Delivery::Each, &[0]),
+    ];
+    let ring: Ring<Interleaved> = build(settings, stages, Vec::new(), &mut || 0).unwrap();
+    let pool = Pool::<u64, Writing>::of(&ring, 0);
+    let mut workers: Vec<PoolWriter<u64>> = (0..4)
+        .map(|seat| Consumer::worker(ring.clone(), 0, seat, HandleLearner::default()))
+        .collect();
+    let mut lasting = workers.pop().unwrap();
+    let mut tx = Producer::<u64>::new(ring.clone(), Default::default());
+    let mut rx: Reader<u64> = Consumer::every(ring.clone(), 1, HandleLearner::default());
+    std::thread::scope(|scope| {
+        scope.spawn(move || lasting.for_each(|event, _| *event += 1).map(drop).unwrap());
+        for mut worker in workers {
+            scope.spawn(|| {
+                loop {
+                    for _ in 0..50 {
+                        let Ok(mut batch) = worker.batch(2) else { return };
+                        batch.iter_mut().for_each(|event| *event += 1);
+                        batch.release();
+                    }
+                    drop(worker.try_batch(4)); // and leaves the chunk to another worker
+                    drop(worker);
+                    worker = loop {
+                        match pool.join() {
+                            Ok(worker) => break worker,
+                            Err(SubscribeError::Full { .. }) => std::thread::yield_now(),
+                            Err(_) => return,
+                        }
+                    };
+                }
+            });
+        }
+        scope.spawn(move || {
+            for first in (0..EVENTS).step_by(3) {
+                if first % 2 == 0 {
+                    let mut slots = tx.claim_n(3).unwrap();
+                    slots.iter_mut().zip(first..).for_each(|(event, i)| *event = i * 4);
+                    slots.publish();
+                } else {
+                    (first..first + 3)
+                        .for_each(|i| _ = tx.publish(|event| *event = i * 4).unwrap());
+                }
+            }
+        });
+        let mut next = 0;
+        rx.for_each(|&event, _| {
+            assert_eq!(event, next * 4 + 1, "lost, out of order, or handled not once");
+            next += 1;
+        })
+        .unwrap();
+        assert_eq!(next, EVENTS);
+    });
+}
+
+/// A wait with a deadline draws no ticket, because its handle may not come back.
+#[test]
+fn a_wait_that_times_out_leaves_the_next_event_to_others() {
+    let _watched = crate::watchdog::watched();
+    let settings =
+        Settings { wait: Contained::new(Wait::BusySpin), cores: Some(64), ..Settings::new(8) };
+    let stages = vec![StageSpec::new("pool", Access::Write, Delivery::pool(2), &[])];
+    let ring: Ring<Interleaved> = build(settings, stages, Vec::new(), &mut || 0).unwrap();
+    let [mut one, mut two] = [0, 1].map(|number| -> PoolWriter<u64> {
+        Consumer::worker(ring.clone(), 0, number, HandleLearner::default())
+    });
+    assert!(matches!(one.batch_by(1, Instant::now()), Err(BatchError::TimedOut(_))));
+    assert!(matches!(one.try_batch(1), Err(BatchError::Unavailable)));
+    ring.publish(0, 1);
+    two.batch(1).unwrap().release();
+    ring.control.halt(); // so that the drop of the last worker is no failure
 }

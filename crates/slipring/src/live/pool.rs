@@ -138,7 +138,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     /// per seat. The call allocates only for a wait strategy that learns, such as the default
     /// [`Wait::Adaptive`](crate::Wait::Adaptive) (once, a few hundred bytes).
     ///
-    /// A worker that leaves in the middle of a chunk keeps its seat until another worker has
+    /// The seat of a worker that leaves in the middle of a chunk is taken until another worker has
     /// finished that chunk.
     ///
     /// Example: [`Pool`].

@@ -80,6 +80,7 @@ mod shared_queue;
 mod suspects;
 mod tap;
 mod task;
+mod ticket;
 mod tombstone;
 mod wait;
 

@@ -9,17 +9,17 @@ use loom::thread;
 use super::*;
 use Access::{Read, Write};
 
-const LOST: Caught = Caught::Message("events were lost or handled twice");
+pub(super) const LOST: Caught = Caught::Message("events were lost or handled twice");
 /// A worker polls without end.
-const ENDLESS: Caught = Caught::Message("exceeded maximum number of branches");
+pub(super) const ENDLESS: Caught = Caught::Message("exceeded maximum number of branches");
 
 /// Adds 100 to an event's value, so that the value shows how often the event was handled.
-fn mark(event: &mut u64) {
+pub(super) fn mark(event: &mut u64) {
     *event += 100;
 }
 
 /// Handles one chunk if one is available, and returns its length in events.
-fn work(worker: &mut PoolWriter<u64>) -> u64 {
+pub(super) fn work(worker: &mut PoolWriter<u64>) -> u64 {
     available(worker.try_batch(4)).map_or(0, |mut batch| {
         batch.iter_mut().for_each(mark);
         let len = batch.len() as u64;
@@ -29,13 +29,13 @@ fn work(worker: &mut PoolWriter<u64>) -> u64 {
 }
 
 /// Handles all available events, and returns their number.
-fn work_off(worker: &mut PoolWriter<u64>) -> u64 {
+pub(super) fn work_off(worker: &mut PoolWriter<u64>) -> u64 {
     worker.poll(4, |event, _| mark(event)).unwrap() as u64
 }
 
 /// Reads one batch if one is available, and returns its length in events. Asserts that each event's
 /// value is its position, counted from the ring's first event, plus 100.
-fn read_handled(reader: &mut Reader<u64>) -> u64 {
+pub(super) fn read_handled(reader: &mut Reader<u64>) -> u64 {
     available(reader.try_batch(4)).map_or(0, |batch| {
         for (i, event) in batch.iter().enumerate() {
             let seq = batch.first_seq().wrapping_add(i as u64);
@@ -48,7 +48,7 @@ fn read_handled(reader: &mut Reader<u64>) -> u64 {
 }
 
 /// Reads all available events, and returns their number.
-fn read_rest(reader: &mut Reader<u64>) -> u64 {
+pub(super) fn read_rest(reader: &mut Reader<u64>) -> u64 {
     let mut seen = 0;
     loop {
         match read_handled(reader) {
@@ -58,7 +58,7 @@ fn read_rest(reader: &mut Reader<u64>) -> u64 {
     }
 }
 
-fn publish(tx: &mut Producer<u64>, count: u64) {
+pub(super) fn publish(tx: &mut Producer<u64>, count: u64) {
     for i in 0..count {
         tx.publish(|event| *event = i).unwrap();
     }

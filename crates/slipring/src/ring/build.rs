@@ -130,6 +130,7 @@ fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Pla
         spinning::warn_of(&plan);
     }
     plan.stamped = many_producers || !View::<E, L>::CURSOR;
+    plan.stamps_each = (0..plan.stages.len()).any(|stage| plan.draws_tickets(stage));
     plan.cursor |= !plan.stamped || (publish_cursor && !many_producers);
     Ok(plan)
 }

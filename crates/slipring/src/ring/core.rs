@@ -162,7 +162,7 @@ impl<E, L: Layout> Core<E, L> {
     /// (stamp::I1), producers call [`Core::stamp_runs`] instead.
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
-        if len.wrapping_sub(1) < MAX_RUN {
+        if len == 1 || len.wrapping_sub(1) < MAX_RUN && !self.control.plan.stamps_each {
             self.stamp(seq, stamp::live(seq, self.slots.shift(), len));
         } else {
             self.stamp_runs(seq, len);
@@ -205,13 +205,15 @@ impl<E, L: Layout> Core<E, L> {
                 .any(|&seq| stamp::refreshes(seq, self.slots.shift()))
     }
 
-    /// Like [`Core::publish`], but divides the positions into runs, and refreshes stamps where
-    /// stamp::I1 requires a refresh. The runs are stamped from back to front, so a reader that sees
-    /// the first run sees all runs of the publication.
+    /// Like [`Core::publish`], but divides the positions into runs. Stamps each slot where
+    /// stamp::I1 requires a refresh, and if the plan says so ([`Plan::stamps_each`]). The runs are
+    /// stamped from back to front, so a reader that sees the first run sees all runs of the
+    /// publication.
     #[inline(never)]
     pub(crate) fn stamp_runs(&self, seq: u64, len: u64) {
         let shift = self.slots.shift();
-        let step = if stamp::refreshes(seq, shift) { 1 } else { MAX_RUN };
+        let each = twin!("run-unstamped": self.control.plan.stamps_each => false);
+        let step = if each || stamp::refreshes(seq, shift) { 1 } else { MAX_RUN };
         let heads = len.div_ceil(step);
         for head in (0..heads).rev() {
             let offset = twin!("first-run-first": head => heads - 1 - head) * step;

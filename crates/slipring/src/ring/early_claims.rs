@@ -38,8 +38,7 @@ impl EarlyClaiming {
     pub(crate) fn with(strategy: &Wait) -> EarlyClaiming {
         match strategy {
             _ if strategy.is_custom() || strategy.timeout().is_some() => EarlyClaiming::Never,
-            Wait::BusySpin | Wait::Yielding { .. } => EarlyClaiming::WhileCoresSuffice,
-            _ if strategy.parks() => EarlyClaiming::WhileCoresSuffice,
+            _ if strategy.stays_awake() || strategy.parks() => EarlyClaiming::WhileCoresSuffice,
             _ => EarlyClaiming::InHalfRing,
         }
     }

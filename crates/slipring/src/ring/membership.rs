@@ -7,7 +7,8 @@
 //! Invariants
 //! - I1: a pool's worker stores the bound of its chunk, or [`IDLE`], on the line of its seat. A
 //!   worker that adopts an orphan stores the chunk's bound on the line of the orphan's seat, which
-//!   the worker then owns. A seat is free only while the seat's line holds [`IDLE`].
+//!   the worker then owns. On the heap, it gives its own seat up. A seat is free only while the
+//!   seat's line holds [`IDLE`].
 //! - I2: the computation of a pool's frontier loads the lines of all the pool's seats, taken or
 //!   free. So a worker joins a pool without informing other parties: they load the line of its seat
 //!   even while the seat is free.
@@ -45,9 +46,9 @@ const LEAVE: u64 = 1;
 /// bit free for [`LEAVE`].
 const NEXT_TICKET: u64 = 2;
 
-/// An orphan: a chunk whose worker left the pool before it had finished the chunk. Until the worker
-/// that adopts the orphan has finished the chunk, the bound on the seat's line holds back the
-/// pool's frontier.
+/// An orphan: a chunk whose worker left the pool before it had finished the chunk, or a ticket
+/// whose worker has taken over another orphan (`worker::I6`). Until the worker that adopts the
+/// orphan has finished the chunk, the bound on the seat's line holds back the pool's frontier.
 pub(crate) struct Orphan {
     /// Index of the seat among the seats of its pool.
     pub(crate) seat: usize,
@@ -237,23 +238,37 @@ impl Membership {
         edge::orphaned::see(&self.orphaned[pool]) as isize > 0
     }
 
-    /// Takes over an orphan of the pool. Returns `None` if the pool has no orphan.
-    #[inline]
-    pub(crate) fn adopt(&self, plan: &Plan, pool: usize) -> Option<Orphan> {
-        if !self.has_orphans(pool) {
-            return None;
-        }
-        let from = twin!("any-orphan": pool => plan.stages.len() - 1 - pool);
-        self.adopt_any(&plan.stages[from], pool)
-    }
-
+    /// Takes over an orphan whose first position `accepts` accepts. Returns `None` if the pool has
+    /// no such orphan. Between the two steps, another orphan may come to the same seat, so the
+    /// caller looks again at the orphan that it gets.
     #[cold]
-    fn adopt_any(&self, stage: &Stage, pool: usize) -> Option<Orphan> {
-        let adopt = |seat: &Line<Seat>| seat.adopt(self.participant);
+    pub(crate) fn adopt(
+        &self,
+        plan: &Plan,
+        pool: usize,
+        accepts: impl Fn(u64) -> bool,
+    ) -> Option<Orphan> {
+        let from = twin!("any-orphan": pool => plan.stages.len() - 1 - pool);
+        let stage = &plan.stages[from];
+        let adopt = |seat: &Line<Seat>| {
+            accepts(seat.orphan_start()?).then(|| seat.adopt(self.participant)).flatten()
+        };
         let mut seats = self.seats_of(stage).iter().enumerate();
         let orphan = seats.find_map(|(seat, line)| Some(Orphan { seat, rest: adopt(line)? }))?;
         self.orphaned[pool].fetch_sub(1, Relaxed);
         Some(orphan)
+    }
+
+    /// Returns whether [`Membership::adopt`] would find an orphan.
+    #[inline]
+    pub(crate) fn has_orphan(
+        &self,
+        plan: &Plan,
+        pool: usize,
+        accepts: impl Fn(u64) -> bool,
+    ) -> bool {
+        let is_accepted = |seat: &Line<Seat>| seat.orphan_start().is_some_and(&accepts);
+        self.has_orphans(pool) && self.seats_of(&plan.stages[pool]).iter().any(is_accepted)
     }
 
     /// Returns the number of handles that have joined since the build: the members of all taps, and

@@ -84,6 +84,12 @@ impl Stage {
     pub(crate) fn landmark_line(&self) -> usize {
         self.line + 1 + self.delivery.room()
     }
+    /// Returns a position that is no later than a pool's frontier, if `claimed` is a position of
+    /// the pool's claim word. The claim word is at most a lap ahead of the frontier, and a ticket
+    /// for each seat (`worker::I6`).
+    pub(crate) fn a_lap_before(&self, claimed: u64, capacity: usize) -> u64 {
+        claimed.wrapping_sub((capacity + self.delivery.room()) as u64)
+    }
 }
 
 /// The cache line on which a party announces its positions, and the taps that it passes. The party
@@ -158,6 +164,9 @@ pub(crate) struct Plan {
     /// Whether the claim word is a [`SeatedClaim`](crate::ring::words::SeatedClaim), which is so if
     /// several processes produce.
     pub(crate) seated_claims: bool,
+    /// Whether a publication stamps each of its slots, so that a worker that waits for one position
+    /// sees its publication (`worker::I6`). Otherwise it stamps the first slot of each run.
+    pub(crate) stamps_each: bool,
     /// Whether publications are stamped. Without stamps the cursor publishes events, and the first
     /// stages follow the cursor as they would follow a stage's frontier.
     pub(crate) stamped: bool,
@@ -212,6 +221,7 @@ impl Plan {
             many_producers,
             early_claims: EarlyClaiming::with(producer_wait),
             seated_claims: false,
+            stamps_each: false,
             stamped: true,
             stages,
         })
@@ -279,6 +289,14 @@ impl Plan {
     pub(crate) fn reads_stamps(&self, stage: usize) -> bool {
         let stage = &self.stages[stage];
         self.stamped && stage.after.is_empty() && !matches!(stage.delivery, Delivery::Tap(_))
+    }
+
+    /// Returns whether the idle workers of a stage draw tickets (`worker::I6`): it is a pool of
+    /// several, finds events by their stamps, and its workers never sleep.
+    pub(crate) fn draws_tickets(&self, stage: usize) -> bool {
+        let Stage { delivery, wait, .. } = &self.stages[stage];
+        let is_pool = matches!(delivery, Delivery::Pool { room: 2.., .. });
+        is_pool && self.reads_stamps(stage) && wait.stays_awake()
     }
 
     // A party is a stage, which has the same index here as in `stages`, or the producers.

@@ -251,7 +251,7 @@ impl Positions {
     /// Like [`Positions::frontier`], but finds a lower bound itself.
     pub(crate) fn position(&self, plan: &Plan, number: usize) -> u64 {
         let stage = &plan.stages[number];
-        let a_lap_before = |seq: u64| seq.wrapping_sub(plan.capacity as u64);
+        let a_lap_before = |seq: u64| stage.a_lap_before(seq, plan.capacity);
         match stage.delivery {
             Delivery::Each => self.released(stage.line),
             Delivery::Pool { .. } => {

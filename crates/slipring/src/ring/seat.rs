@@ -130,6 +130,13 @@ impl Seat {
         Some(self.lo.load(Relaxed)..self.hi.load(Relaxed))
     }
 
+    /// Returns the first position of the seat's chunk, if the seat is an orphan. Only a hint: other
+    /// workers may adopt the orphan, and leave another one, at any time.
+    pub(crate) fn orphan_start(&self) -> Option<u64> {
+        let is_orphan = self.owner.load(Relaxed) & PARTICIPANT == ORPHAN;
+        is_orphan.then(|| self.lo.load(Relaxed))
+    }
+
     /// Frees the seat if `participant` owns it. The caller is that participant, or holds the proof
     /// of its death (I1).
     pub fn free(&self, participant: u32) {

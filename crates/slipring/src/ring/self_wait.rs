@@ -160,7 +160,7 @@ fn holder(control: &Control, seq: impl Fn(usize, usize) -> Option<u64>) -> Optio
 
 /// Returns whether the current thread runs a handler of the ring of `control`, not counting the
 /// handle that releases on the line `own`.
-fn is_inside_other(control: &Control, own: Option<usize>) -> bool {
+pub(crate) fn is_inside_other(control: &Control, own: Option<usize>) -> bool {
     inside_ring(control, |mut lines| Iterator::any(&mut lines, |line| Some(line) != own))
 }
 

@@ -207,6 +207,12 @@ impl Wait {
     /// [`Wait::Adaptive`] without a budget.
     pub const ADAPTIVE: Wait = Wait::Adaptive { budget: None };
 
+    /// Returns whether a waiter neither sleeps nor gives up, so that it handles an event as soon as
+    /// the event is there.
+    pub(crate) fn stays_awake(&self) -> bool {
+        matches!(self, Wait::BusySpin | Wait::Yielding { .. })
+    }
+
     /// Returns whether the strategy, or a strategy that it follows, is user code.
     pub(crate) fn is_custom(&self) -> bool {
         match self {

@@ -1,0 +1,185 @@
+//! Models of tickets: idle workers take positions before their events are published, and each waits
+//! for its own event (`worker::I6`).
+//!
+//! The models have one producer, two or three workers and up to one reader, on rings of 4 slots.
+
+use loom::thread;
+
+use super::pool::{ENDLESS, LOST, mark, publish, read_rest, work, work_off};
+use super::*;
+use crate::consumer::position::Availability as _;
+use Access::{Read, Write};
+
+/// Settings under which idle workers draw tickets: no thread sleeps, and each has a core.
+fn awake() -> Settings {
+    Settings { cores: Some(8), ..settings(4) }
+}
+
+/// Waits for a chunk, handles it, and returns its length in events.
+fn work_on(worker: &mut PoolWriter<u64>) -> u64 {
+    let mut batch = worker.batch(4).unwrap();
+    batch.iter_mut().for_each(mark);
+    let len = batch.len() as u64;
+    batch.release();
+    len
+}
+
+/// Two workers draw tickets and poll, each for its own event, and one publication has both events.
+/// The stage behind the pool sees both.
+#[test]
+fn loom_two_workers_draw_tickets() {
+    explore_unfenced(1_000, Some(2), || {
+        let ring = ring(awake(), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 1));
+        let mut workers = [0, 1].map(|seat| worker(&ring, 0, seat));
+        // The first lap stamps all of its slots in any ring.
+        publish(&mut tx, 1);
+        assert_eq!((work(&mut workers[0]), read_rest(&mut rx)), (1, 1));
+        let working = workers.map(|mut worker| {
+            thread::spawn(move || {
+                worker.position().prepare_to_wait();
+                (work(&mut worker), worker)
+            })
+        });
+        let mut slots = tx.claim_n(2).unwrap();
+        slots.iter_mut().zip(1..).for_each(|(event, i)| *event = i);
+        slots.publish();
+        let seen = pool::read_handled(&mut rx);
+        let mut workers = working.map(|working| working.join().unwrap());
+        let handled: u64 =
+            workers.iter_mut().map(|(handled, worker)| *handled + work_off(worker)).sum();
+        assert_eq!(handled, 2, "events were lost or handled twice");
+        assert_eq!(seen + read_rest(&mut rx), 2, "handled events are not released");
+        (tx, workers, rx)
+    });
+}
+
+#[test]
+fn loom_twin_run_unstamped() {
+    caught("ticket::loom_two_workers_draw_tickets", "run-unstamped", LOST);
+}
+
+#[test]
+fn loom_twin_ticket_unlooked() {
+    caught("ticket::loom_two_workers_draw_tickets", "ticket-unlooked", Caught::Race);
+}
+
+#[test]
+fn loom_twin_bound_after_swap_at_a_ticket() {
+    caught(
+        "ticket::loom_two_workers_draw_tickets",
+        "bound-after-swap",
+        Caught::Message("handled not once"),
+    );
+}
+
+/// A worker that waits with a ticket takes over the chunk of a worker that leaves, and then handles
+/// its ticket's event.
+#[test]
+fn loom_a_waiting_worker_takes_over_an_orphan() {
+    explore(500, Some(3), || {
+        let ring = ring(awake(), &[(Write, 2, &[])]);
+        let mut tx = producer(&ring);
+        let (mut one, mut two) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
+        publish(&mut tx, 2);
+        assert_eq!(one.try_batch(2).unwrap().len(), 2);
+        let leaving = thread::spawn(move || drop(one));
+        let working = thread::spawn(move || {
+            let mut handled = 0;
+            while handled < 3 {
+                handled += work_on(&mut two);
+            }
+            two
+        });
+        publish(&mut tx, 1);
+        leaving.join().unwrap();
+        drop((tx, working.join().unwrap()));
+    });
+}
+
+#[test]
+fn loom_twin_ticket_unorphaned() {
+    caught("ticket::loom_a_waiting_worker_takes_over_an_orphan", "ticket-unorphaned", ENDLESS);
+}
+
+/// A ticket is left for a moment by its worker, which takes over an orphan. A worker that does not
+/// wait does not take the ticket meanwhile.
+#[test]
+fn loom_a_ticket_stays_with_a_worker_that_waits() {
+    explore(500, Some(2), || {
+        let ring = ring(awake(), &[(Write, 3, &[])]);
+        let mut tx = producer(&ring);
+        let [mut one, mut two, mut three] = [0, 1, 2].map(|seat| worker(&ring, 0, seat));
+        publish(&mut tx, 1);
+        assert_eq!(one.try_batch(1).unwrap().len(), 1);
+        let leaving = thread::spawn(move || drop(one));
+        let looking = thread::spawn(move || (work(&mut three), three));
+        let working = thread::spawn(move || {
+            let handled = work_on(&mut two);
+            (handled, two)
+        });
+        leaving.join().unwrap();
+        let (handled, three) = looking.join().unwrap();
+        if handled == 1 {
+            publish(&mut tx, 1);
+        }
+        let (more, mut two) = working.join().unwrap();
+        assert_eq!((handled, more), (handled, 1));
+        if handled == 0 {
+            publish(&mut tx, 1);
+            assert_eq!(work(&mut two), 1, "events were lost or handled twice");
+        }
+        drop((tx, two, three));
+    });
+}
+
+#[test]
+fn loom_twin_unpublished_adopted() {
+    caught(
+        "ticket::loom_a_ticket_stays_with_a_worker_that_waits",
+        "unpublished-adopted",
+        Caught::Message("events were lost"),
+    );
+}
+
+/// Workers wait with tickets when the ring closes. The stage behind the pool reads all events and
+/// nothing else, also after the workers have left.
+#[test]
+fn loom_tickets_end_with_the_ring() {
+    explore(500, Some(1), || {
+        let ring = ring(awake(), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 1));
+        let working = [0, 1].map(|seat| {
+            let mut worker = worker(&ring, 0, seat);
+            thread::spawn(move || worker.for_each(|event, _| mark(event)).unwrap())
+        });
+        publish(&mut tx, 1);
+        drop(tx);
+        let handled: u64 = working.map(|working| working.join().unwrap()).iter().sum();
+        assert_eq!(handled, 1, "events were lost or handled twice");
+        let mut seen = Vec::new();
+        rx.for_each(|&event, _| seen.push(event)).unwrap();
+        assert_eq!(seen, [100], "handled events are not released");
+    });
+}
+
+/// A ticket's position is given up. Its worker passes over it, and handles a later event.
+#[test]
+fn loom_a_ticket_is_given_up() {
+    explore_unfenced(100, Some(3), || {
+        let ring = ring(shared(awake()), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut worker, mut rx) =
+            (shared_producer(&ring), worker(&ring, 0, 0), reader(&ring, 1));
+        let working = thread::spawn(move || (work_on(&mut worker), worker));
+        drop(tx.claim().unwrap());
+        tx.publish(|event| *event = 1).unwrap();
+        let (handled, worker) = working.join().unwrap();
+        assert_eq!((handled, read_rest(&mut rx)), (1, 1));
+        (tx, worker, rx)
+    });
+}
+
+#[test]
+fn loom_twin_given_up_ticket_kept() {
+    caught("ticket::loom_a_ticket_is_given_up", "given-up-ticket-kept", ENDLESS);
+}
