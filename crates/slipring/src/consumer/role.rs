@@ -79,10 +79,10 @@ impl Role for ShardRole {
 pub struct MemberRole {
     /// The member's seat at the tap.
     pub(crate) seat: usize,
-    /// Index of the line that holds the seat's ticket.
-    pub(crate) ticket_line: usize,
-    /// The ticket that was current when the member joined.
-    pub(crate) ticket: u64,
+    /// Index of the line that holds the seat's badge.
+    pub(crate) badge_line: usize,
+    /// The badge that was current when the member joined.
+    pub(crate) badge: u64,
     /// Whether the words of the segment were found to contradict each other.
     pub(crate) damaged: Cell<bool>,
 }
@@ -99,9 +99,9 @@ impl Role for MemberRole {
         if W::SHARED && self.damaged.get() {
             return Some(WaitError::Damaged);
         }
-        // The load is relaxed, because a ticket publishes no other data. The thread that changes a
-        // ticket also notifies the member, and the member then loads the ticket again.
-        (control.positions.line(self.ticket_line).load(Relaxed) != self.ticket)
+        // The load is relaxed, because a badge publishes no other data. The thread that changes a
+        // badge also notifies the member, and the member then loads the badge again.
+        (control.positions.line(self.badge_line).load(Relaxed) != self.badge)
             .then_some(WaitError::Left)
     }
 

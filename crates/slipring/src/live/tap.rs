@@ -221,10 +221,10 @@ impl<E, L: Layout> fmt::Debug for Tap<E, L> {
 pub struct LeaveHandle<E, L: Layout = Interleaved> {
     core: Weak<Core<E, L>>,
     stage: usize,
-    /// Line of the member's ticket.
-    ticket_line: usize,
-    /// Value of the member's ticket until the member leaves or is asked to leave.
-    ticket: u64,
+    /// Line of the member's badge.
+    badge_line: usize,
+    /// Value of the member's badge until the member leaves or is asked to leave.
+    badge: u64,
     kind: PhantomData<E>,
 }
 
@@ -245,7 +245,7 @@ impl<E, L: Layout> LeaveHandle<E, L> {
     pub fn leave(&self) -> bool {
         let Some(core) = self.core.upgrade() else { return false };
         let control = &core.control;
-        let asked = ask_to_leave(control.positions.line(self.ticket_line), self.ticket);
+        let asked = ask_to_leave(control.positions.line(self.badge_line), self.badge);
         if asked {
             let queues = [control.plan.stages[self.stage].queue];
             control.waits.notify(twin!("leaving-unnotified": &queues[..] => &[]));
@@ -296,8 +296,8 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
         LeaveHandle {
             core: state.core.observed(),
             stage: state.stage,
-            ticket_line: member.ticket_line,
-            ticket: member.ticket,
+            badge_line: member.badge_line,
+            badge: member.badge,
             kind: PhantomData,
         }
     }
@@ -356,11 +356,11 @@ pub(crate) fn join<E, L: Layout>(
         // joiner that moves its position must wake it.
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
-    let ticket_line = tap.ticket_line(seat);
+    let badge_line = tap.badge_line(seat);
     let member = MemberRole {
         seat,
-        ticket_line,
-        ticket: control.positions.line(ticket_line).load(Relaxed),
+        badge_line,
+        badge: control.positions.line(badge_line).load(Relaxed),
         damaged: Cell::new(false),
     };
     // The last step of `join` makes the new member an owner of the ring. A refused member never

@@ -15,7 +15,7 @@
 //! - I3: a handle takes its seat by a compare-and-swap of the seat's owner, and gives the seat back
 //!   by its last store. No handle waits until another handle has taken or given back a seat. So a
 //!   thread or process that dies in between holds up no other handle. A member that takes a seat
-//!   stores a new ticket, which identifies the member.
+//!   stores a new badge, which identifies the member.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -40,11 +40,11 @@ const COMPANY: u64 = 1;
 /// Value of [`Membership::claimants`] for one claimant while the bit [`COMPANY`] is set.
 const ALONE_AGAIN: u64 = CLAIMANT | COMPANY;
 
-/// Bit of a member's ticket: 1 if the member was asked to leave or has left.
+/// Bit of a member's badge: 1 if the member was asked to leave or has left.
 const LEAVE: u64 = 1;
-/// Difference of two successive tickets of one seat. Tickets are even numbers, to leave the lowest
+/// Difference of two successive badges of one seat. Badges are even numbers, to leave the lowest
 /// bit free for [`LEAVE`].
-const NEXT_TICKET: u64 = 2;
+const NEXT_BADGE: u64 = 2;
 
 /// An orphan: a chunk whose worker left the pool before it had finished the chunk, or a ticket
 /// whose worker has taken over another orphan (`worker::I6`). Until the worker that adopts the
@@ -285,14 +285,14 @@ impl Membership {
 
     // Members of taps.
 
-    /// Takes a free seat of a tap, stores the seat's next ticket, and returns the seat. Returns
+    /// Takes a free seat of a tap, stores the seat's next badge, and returns the seat. Returns
     /// `None` if no seat is free.
     pub(crate) fn acquire_member(&self, positions: &Positions, stage: &Stage) -> Option<usize> {
         let seat = self.take_seat(stage)?;
         self.seats_of(stage)[seat].begin_member();
-        let ticket = positions.line(stage.ticket_line(seat));
+        let badge = positions.line(stage.badge_line(seat));
         may_die!();
-        ticket.store((ticket.load(Relaxed) & !LEAVE).wrapping_add(NEXT_TICKET), Relaxed);
+        badge.store((badge.load(Relaxed) & !LEAVE).wrapping_add(NEXT_BADGE), Relaxed);
         Some(seat)
     }
 
@@ -318,19 +318,19 @@ pub(crate) fn unseat(positions: &Positions, stage: &Stage, seat: usize) {
 /// Bars the member at `seat` from further requests to leave: each later request returns `false`.
 pub(crate) fn bar(positions: &Positions, stage: &Stage, seat: usize) {
     may_die!();
-    positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);
+    positions.line(stage.badge_line(seat)).fetch_or(LEAVE, Relaxed);
 }
 
 /// The error of an attempt to join a pool that has no worker left.
 #[derive(Debug)]
 pub(crate) struct PoolIsOver;
 
-/// Asks the member with the ticket `ticket` to leave. Returns `false` if the member was asked
+/// Asks the member with the badge `badge` to leave. Returns `false` if the member was asked
 /// before or has left.
-pub(crate) fn ask_to_leave(ticket_line: &AtomicU64, ticket: u64) -> bool {
+pub(crate) fn ask_to_leave(badge_line: &AtomicU64, badge: u64) -> bool {
     // The request to leave carries no data, so the access is relaxed. The caller notifies the
     // member.
-    ticket_line.compare_exchange(ticket, ticket | LEAVE, Relaxed, Relaxed).is_ok()
+    badge_line.compare_exchange(badge, badge | LEAVE, Relaxed, Relaxed).is_ok()
 }
 
 #[cfg(all(test, not(slipring_loom)))]

@@ -44,7 +44,7 @@ pub(crate) struct Stage {
     /// | each | the released position |
     /// | shards | what each shard has passed |
     /// | pool | the claim word, a bound per worker, the landmark |
-    /// | tap | the members (see [`Delivery::has_member_bits`]), a bound and a ticket per member |
+    /// | tap | the members (see [`Delivery::has_member_bits`]), a bound and a badge per member |
     pub(crate) line: usize,
     /// Index of the stage's first seat. The stage has one seat for each handle that it has room
     /// for.
@@ -74,8 +74,8 @@ impl Stage {
     pub(crate) fn bound_line(&self, seat: usize) -> usize {
         self.line + 1 + seat
     }
-    /// Returns the index of the line that holds the ticket of the member at `seat`.
-    pub(crate) fn ticket_line(&self, seat: usize) -> usize {
+    /// Returns the index of the line that holds the badge of the member at `seat`.
+    pub(crate) fn badge_line(&self, seat: usize) -> usize {
         self.line + 1 + self.delivery.room() + seat
     }
     /// Returns the index of the line that holds the pool's landmark, a recent position of the
