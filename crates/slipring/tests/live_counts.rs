@@ -317,7 +317,7 @@ fn an_idle_handle_is_counted_whatever_it_reads_by() {
         .unwrap());
 }
 
-/// A waiting thread flushes its counts when it first reads the clock, even if its strategy never
+/// A waiting thread flushes its counts before it sleeps, or after a while if its strategy never
 /// sleeps.
 #[test]
 fn a_thread_that_waits_is_counted() {
@@ -348,6 +348,52 @@ fn a_thread_that_waits_is_counted() {
                 }
             }
             tx.close();
+        });
+    }
+}
+
+/// Handles that share their counters flush while they wait, too: producers behind a full ring, and
+/// idle workers and shards.
+#[test]
+fn handles_of_one_party_that_wait_are_counted() {
+    let _watched = crate::common::watched();
+    const SLOTS: u64 = 8;
+    for wait in [Wait::ADAPTIVE, Wait::Blocking, Wait::YIELDING, Wait::BusySpin] {
+        let graph = Graph::new(SLOTS as usize, || 0u64).shared().wait(wait.clone());
+        let pool = graph.pool_reader("pool", 2);
+        let shards = graph.shard_reader("shards", 2, |&value| value);
+        let end = graph.reader("end").after(&pool).after(&shards);
+        let ring = graph.build().unwrap();
+        let (pool, shards) = (ring.pool_readers(pool), ring.shard_readers(shards));
+        let (mut end, tx, monitor) = (ring.reader(end), ring.producer(), ring.monitor());
+        thread::scope(|threads| {
+            for mut worker in pool {
+                threads.spawn(move || worker.for_each(|_, _| ()));
+            }
+            for mut shard in shards {
+                threads.spawn(move || shard.for_each(|_, _| ()));
+            }
+            for number in 0..2 {
+                let mut tx = tx.clone();
+                threads.spawn(move || while tx.publish(|slot| *slot = number).is_ok() {});
+            }
+            for lap in 1..=3 {
+                // The ring is full, so the producers wait, and all stages but the last are idle.
+                let events = lap * SLOTS;
+                let is_complete = || {
+                    let all = |party| counts(&monitor, party);
+                    let [pool, shards, producers] = ["pool", "shards", PRODUCER].map(all);
+                    (pool.0, shards.0) == (events, events) && producers.1 == events
+                };
+                while !is_complete() {
+                    thread::sleep(Duration::from_micros(200));
+                }
+                let mut left = SLOTS as usize;
+                while left != 0 {
+                    left -= end.poll(left, |_, _| ()).unwrap();
+                }
+            }
+            tx.halt();
         });
     }
 }

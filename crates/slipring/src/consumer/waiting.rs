@@ -45,6 +45,7 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
     fn flush(&mut self) {
         self.state_mut().flushed = self.flush_counts();
         self.state_mut().has_new_counts = false;
+        self.state().control().note_releases();
     }
 
     /// Flushes the counts if a batch or a tombstone was counted since the last flush. A handle that
@@ -84,7 +85,7 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
     fn flush_counts(&self) -> LocalCounts {
         let state = self.state();
         let now = LocalCounts { events: self.handled(), ..state.counts };
-        state.control().count(state.stage, &now, &state.flushed);
+        state.control().counters.flush(state.stage, &now, &state.flushed);
         now
     }
 }
@@ -236,7 +237,7 @@ impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
 /// The next event of a position, as the subject of a wait.
 struct NextEvent<'g, E, L: Layout, P> {
     position: &'g P,
-    /// The counts that the wait has flushed; `None` if the wait has not outlasted its first polls.
+    /// The counts that the wait has flushed; `None` if it has not flushed them.
     flushed: &'g mut Option<LocalCounts>,
     /// The slowest of the parties that the position follows. Each poll that finds no event updates
     /// it.
@@ -257,10 +258,19 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
 
     fn self_wait(&mut self) -> SelfWait {
         let (position, state) = (self.position, self.position.state());
-        self.flushed.get_or_insert_with(|| position.flush_counts());
+        state.control().note_releases();
         let own = StageHandle { stage: state.stage, line: position.line() };
         let at = || position.awaited();
         self_wait::of_consumer(state.control(), own, at, |at| state.core.is_claimed(at))
+    }
+
+    fn flush_after(&self) -> Option<Duration> {
+        let state = self.position.state();
+        Some(state.counts.flush_after(&state.flushed, self.joins))
+    }
+
+    fn flush(&mut self) {
+        *self.flushed = Some(self.position.flush_counts());
     }
 
     fn watch(&mut self, waiter: &Waiter) -> Option<WaitError> {

@@ -76,16 +76,16 @@ impl<E, L: Layout> Monitor<E, L> {
     /// |---|---|
     /// | events of a single producer | up to [`published_seq`](Report::published_seq); if that is unknown, up to the furthest stage, and up to the last 1,024 events at least |
     /// | events of several producers | up to the events that an idle stage has handled, and up to the last 1,024 events of each handle at least |
-    /// | batches of producers | up to the last 1,024 events of each handle; once a call of the handle has found no room |
+    /// | batches of producers | up to the last 1,024 events of each handle; once a call that does not wait has found no room |
     /// | given-up claims, dropped and replaced events | at once |
-    /// | events, batches, tombstones and short waits of a reading handle | once a call of the handle has found no event; else up to its last 1,024 batches |
+    /// | events, batches, tombstones and short waits of a reading handle | once a call that does not wait has found no event; else up to its last 1,024 batches |
     /// | waits of a task, and of an armed waker | once the future is pending, or the waker is armed |
     /// | waits of a thread, and their time | at the first flush after the wait |
     /// | latencies, turns | at once |
     ///
-    /// If a thread waits for a long time, it flushes its counts as the wait begins. The drop of a
-    /// handle flushes all of the handle's counts. A handle flushes nothing while its thread does
-    /// not use it.
+    /// A thread that waits flushes its handle's counts before it sleeps, or once the handle has
+    /// waited for a millisecond since its last flush. The drop of a handle flushes all of the
+    /// handle's counts. A handle flushes nothing while its thread does not use it.
     ///
     /// A report costs the calling thread one load per position and count, and a few allocations.
     /// The graph's own threads only spend the time to fetch back the cache lines that the report

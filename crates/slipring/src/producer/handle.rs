@@ -2,9 +2,12 @@
 //! [`producer`](crate::producer) states the invariants.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::base::sync::{panicking, twin};
 use crate::errors::{Cause, ClaimError, WaitError};
+use crate::ring::control::Control;
+use crate::ring::core::Core;
 use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
@@ -443,11 +446,18 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[cold]
     #[inline(never)]
     pub(crate) fn flush(&mut self) {
+        let (_, _, mut counts) = self.begin_wait();
+        counts.flush();
+    }
+
+    /// Called before a wait, which uses the returned parts of the handle.
+    pub(super) fn begin_wait(&mut self) -> (&Core<E, L>, &mut HandleLearner, WaitingCounts<'_>) {
         self.counts.events = self.published();
         self.counts.batches = self.counts.events.wrapping_sub(self.coalesced);
-        let control = &self.core.control;
-        control.count(control.plan.producer_party(), &self.counts, &self.flushed);
-        self.flushed = self.counts;
+        let core = &*self.core;
+        core.control.note_releases();
+        let (counts, flushed) = (&self.counts, &mut self.flushed);
+        (core, &mut self.learned, WaitingCounts { control: &core.control, counts, flushed })
     }
 
     /// Flushes the counts if an event was published since the last flush. A handle that finds no
@@ -469,6 +479,27 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         } else {
             self.flush_if_new();
         }
+    }
+}
+
+/// The counts of a producer that waits.
+pub(super) struct WaitingCounts<'p> {
+    control: &'p Control,
+    counts: &'p LocalCounts,
+    flushed: &'p mut LocalCounts,
+}
+
+impl WaitingCounts<'_> {
+    /// See [`Awaited::flush_after`](crate::ring::waits::Awaited::flush_after).
+    pub(super) fn flush_after(&self) -> Option<Duration> {
+        Some(self.counts.flush_after(self.flushed, self.control.plan.gating.len() > 1))
+    }
+
+    /// Adds the counts to the graph's counters.
+    pub(super) fn flush(&mut self) {
+        let party = self.control.plan.producer_party();
+        self.control.counters.flush(party, self.counts, self.flushed);
+        *self.flushed = *self.counts;
     }
 }
 

@@ -13,9 +13,11 @@
 //! - I2: the owner publishes its early claim or gives it up, unless the graph was halted, has
 //!   failed, or is closed before the claim (`early_claims::I2`).
 
+use std::time::Duration;
+
 use crate::base::sync::{Relaxed, twin};
 use crate::errors::WaitError;
-use crate::producer::handle::{Many, Producer, Refusal};
+use crate::producer::handle::{Many, Producer, Refusal, WaitingCounts};
 use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::early_claims::{EarlyClaiming, Fate};
@@ -124,15 +126,15 @@ impl<E, L: Layout> Producer<E, L, Many> {
         slowest: usize,
         is_handed_in: bool,
     ) -> Result<(), Refusal> {
-        self.flush();
-        let core = &*self.core;
+        let seq = self.next;
+        let (core, learned, counts) = self.begin_wait();
         let control = &core.control;
-        let mut slots = EarlySlots { core, seq: self.next, len, is_handed_in, slowest };
+        let mut slots = EarlySlots { core, seq, len, is_handed_in, slowest, counts };
         let waiter = Waiter {
-            full_ring: control.plan.full_ring(self.next, len),
-            ..Waiter::new(control.plan.producer_party(), slowest, self.next)
+            full_ring: control.plan.full_ring(seq, len),
+            ..Waiter::new(control.plan.producer_party(), slowest, seq)
         };
-        let (waited, stats) = control.wait(waiter, &mut self.learned, &mut slots);
+        let (waited, stats) = control.wait(waiter, learned, &mut slots);
         let slowest = slots.slowest;
         self.counts.wait(slowest, stats);
         match waited {
@@ -280,6 +282,7 @@ struct EarlySlots<'c, E, L: Layout> {
     is_handed_in: bool,
     /// The stage that still holds the slots.
     slowest: usize,
+    counts: WaitingCounts<'c>,
 }
 
 impl<E, L: Layout> Awaited for EarlySlots<'_, E, L> {
@@ -295,5 +298,13 @@ impl<E, L: Layout> Awaited for EarlySlots<'_, E, L> {
         free >= self.len as i64
             || !control.status.is_running()
             || twin!("closed-claim-waits": is_settled() => false)
+    }
+
+    fn flush_after(&self) -> Option<Duration> {
+        self.counts.flush_after()
+    }
+
+    fn flush(&mut self) {
+        self.counts.flush();
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::sync::{now, spin_loop};
 use crate::errors::{ClaimError, WaitError};
-use crate::producer::handle::{Producer, Refusal, sealed};
+use crate::producer::handle::{Producer, Refusal, WaitingCounts, sealed};
 use crate::ring::core::Core;
 use crate::ring::helper;
 use crate::ring::self_wait;
@@ -220,9 +220,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         slowest: usize,
         deadline: Option<Instant>,
     ) -> Result<(), ClaimError> {
-        self.flush();
         let len = S::within_end(self, self.next, len);
-        let (core, next) = (&*self.core, self.next);
+        let next = self.next;
+        let (core, learned, counts) = self.begin_wait();
         let control = &core.control;
         let full_ring = control.plan.full_ring(next, len).filter(|_| !helper::is_there(control));
         let waiter = Waiter {
@@ -230,15 +230,15 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             until: deadline,
             ..Waiter::new(control.plan.producer_party(), slowest, next)
         };
-        let mut room = Room::<E, L, S> { core, next, len, deadline, slowest, sharing: PhantomData };
-        let learned = &mut self.learned;
+        let sharing = PhantomData::<S>;
+        let mut room = Room { core, next, len, deadline, slowest, counts, sharing };
         let (waited, stats) = helper::waiting(control, || control.wait(waiter, learned, &mut room));
         let slowest = room.slowest;
         self.counts.wait(slowest, stats);
         let error = match waited {
             Ok(()) => return Ok(()),
             Err(Unmet::Ended(error)) => error.into(),
-            Err(Unmet::TimedOut) => ClaimError::TimedOut(control.plan.name_of(slowest)),
+            Err(Unmet::TimedOut) => ClaimError::TimedOut(self.core.control.plan.name_of(slowest)),
         };
         self.flush();
         Err(error)
@@ -327,6 +327,7 @@ struct Room<'c, E, L: Layout, S> {
     /// The stage that still holds the awaited slots. If other producers take these slots, the wait
     /// continues for later slots, which another stage may hold.
     slowest: usize,
+    counts: WaitingCounts<'c>,
     sharing: PhantomData<S>,
 }
 
@@ -346,6 +347,14 @@ impl<E, L: Layout, S: sealed::Sharing> Awaited for Room<'_, E, L, S> {
             let (next, _) = S::claimed(self.core, self.next);
             next.wrapping_add(self.len).wrapping_sub(self.core.capacity())
         })
+    }
+
+    fn flush_after(&self) -> Option<Duration> {
+        self.counts.flush_after()
+    }
+
+    fn flush(&mut self) {
+        self.counts.flush();
     }
 
     fn watch(&mut self, waiter: &Waiter) -> Option<WaitError> {

@@ -381,9 +381,10 @@ impl Control {
     }
 
     /// Notifies the askers if earlier releases have ended their waits. The method runs in time,
-    /// because a party that finds nothing to do flushes its counts, and every flush calls it.
+    /// because a party that finds nothing to do calls it: each wait does that outlasts its first
+    /// polls, and each flush of counts outside of a wait.
     #[inline]
-    fn note_releases(&self) {
+    pub(crate) fn note_releases(&self) {
         if self.is_own_process() {
             self.askers.note_releases();
         }
@@ -427,6 +428,14 @@ impl Condition for Subject<'_> {
             }
         };
         ControlFlow::Continue(again.into_iter().chain(self.awaited.notice()).min())
+    }
+
+    fn flush_after(&self) -> Option<Duration> {
+        self.awaited.flush_after()
+    }
+
+    fn flush(&mut self) {
+        self.awaited.flush();
     }
 
     fn is_oversubscribed(&self) -> bool {

@@ -1,12 +1,12 @@
 //! Counters that any thread may read while a graph runs, and latencies of sampled events.
 //!
 //! A handle counts in its own plain fields, and flushes them to its party's counters from time to
-//! time. A consumer flushes when a call finds no event, when a wait first reads the clock, after
-//! every 1,024 batches, and on its drop. It does not flush when a wait ends with an event, because
-//! a flush would delay the event; its next flush includes the time of that wait. A producer flushes
-//! when a call finds no room, before each wait, when the number of its events passes a multiple of
-//! 1,024, and on its drop. Counting costs a handle a few additions per batch, and reading the
-//! counters costs the graph nothing.
+//! time: when a call that does not wait finds no event or no room, during waits, and on its drop. A
+//! consumer also flushes after every 1,024 batches, and a producer when the number of its events
+//! passes a multiple of 1,024. A wait flushes before it sleeps, or once the handle has waited for a
+//! millisecond since its last flush. It does not flush when it ends, because a flush would delay
+//! the awaited event; the next flush includes the time of that wait. Counting costs a handle a few
+//! additions per batch, and reading the counters costs the graph nothing.
 //!
 //! Invariants
 //! - I1: the counters serve only for reports. No protocol depends on a counter's value, and no
@@ -44,8 +44,9 @@ pub(crate) struct LocalCounts {
 }
 
 impl LocalCounts {
-    /// Counts a handle's wait for another party. If the wait read the clock, the handle has already
-    /// flushed its earlier counts.
+    /// Counts a handle's wait for another party. If the wait read the clock, and the handle does
+    /// not always wait for the same party, the wait has flushed the time of earlier waits
+    /// ([`LocalCounts::flush_after`]).
     pub(crate) fn wait(&mut self, upstream: usize, stats: WaitStats) {
         self.waits += 1;
         if !stats.time.is_zero() {
@@ -55,7 +56,20 @@ impl LocalCounts {
             self.upstream = upstream;
         }
     }
+
+    /// Returns after which time a wait that begins flushes these counts. Together with the waits
+    /// since the last flush, that is a wait of [`FLUSH_AFTER`]. If the handle follows several
+    /// parties (`joins`), the wait may be for another party than the earlier ones, so it flushes
+    /// their time at once.
+    pub(crate) fn flush_after(&self, flushed: &LocalCounts, joins: bool) -> Duration {
+        let waited = Duration::from_nanos(self.nanos.wrapping_sub(flushed.nanos));
+        if joins && !waited.is_zero() { Duration::ZERO } else { FLUSH_AFTER.saturating_sub(waited) }
+    }
 }
+
+/// Time that a handle waits, at most, between two flushes of its counts. A flush at each wait would
+/// keep many waiting handles of one party busy with moving the line of their counters.
+const FLUSH_AFTER: Duration = Duration::from_millis(1);
 
 /// The counts of all handles of one party.
 #[repr(C)]

@@ -86,6 +86,15 @@ pub(crate) trait Awaited {
         SelfWait::Never
     }
 
+    /// Returns the time after which a wait flushes the handle's counts; see
+    /// [`Condition::flush_after`](crate::wait::Condition::flush_after).
+    fn flush_after(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Adds the handle's new counts to the graph's counters.
+    fn flush(&mut self) {}
+
     /// Returns the error that ends the wait, for example because a process that should bring the
     /// awaited progress has died. Called as often as [`Awaited::notice`] says.
     fn watch(&mut self, _waiter: &Waiter) -> Option<WaitError> {

@@ -118,6 +118,16 @@ pub(crate) trait Condition {
         ControlFlow::Continue(None)
     }
 
+    /// Returns the time from the clock's first reading until a flush is due; `None` if the waiter
+    /// has no counts. The loop asks once in a wait, at that first reading.
+    fn flush_after(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Flushes the waiter's counts. The loop calls this function at most once in a wait: before its
+    /// first sleep, or when the time of [`Condition::flush_after`] has passed.
+    fn flush(&mut self) {}
+
     /// Returns whether the graph has more threads than cores. Handles join and leave while the wait
     /// lasts, so the loop asks again at each reading of the clock.
     fn is_oversubscribed(&self) -> bool {
@@ -162,7 +172,7 @@ pub(crate) fn wait_until(
     let mut deadline = options.deadline;
     let oversubscribed = condition.is_oversubscribed();
     let mut context = WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed) };
-    let (mut sleeps, mut next_call) = (0, None);
+    let (mut sleeps, mut next_call, mut flush_at) = (0, None, None);
     // If the wait must end, one last poll decides whether its condition held in time.
     let end = |condition: &mut dyn Condition, why| {
         if condition.is_ready() { Ok(()) } else { Err(why) }
@@ -185,6 +195,7 @@ pub(crate) fn wait_until(
             let timeout = timeout.and_then(|after| now.checked_add(after));
             deadline = deadline.into_iter().chain(timeout).min();
             next_call = Some(now);
+            flush_at = condition.flush_after().and_then(|after| now.checked_add(after));
         }
         if next_call.zip(context.now).is_some_and(|(next, now)| next <= now) {
             let again = match condition.keep_waiting() {
@@ -200,6 +211,11 @@ pub(crate) fn wait_until(
             break end(condition, Unmet::TimedOut);
         }
         let left = until(deadline.into_iter().chain(next_call).min());
+        let is_awake = spins || matches!(action, WaitAction::Clock | WaitAction::Yield);
+        if flush_at.zip(context.now).is_some_and(|(at, now)| at <= now || !is_awake) {
+            condition.flush();
+            flush_at = None;
+        }
         context.wake_latency = None;
         match action {
             WaitAction::Spin(pauses) => (0..pauses.clamp(1, 1 << 16)).for_each(|_| pause()),
@@ -408,6 +424,35 @@ mod tests {
             wait_until(endless(&strategy, None), &mut HandleLearner::default(), &mut condition);
         assert!(ended.is_ok());
         assert_eq!(told.into_iter().take(4).collect::<Vec<_>>(), [false, false, false, true]);
+    }
+
+    /// A wait flushes once: before its first sleep, or when the time of `flush_after` has passed.
+    #[test]
+    fn a_long_wait_flushes_once() {
+        let _watched = crate::watchdog::watched();
+        /// The time of `flush_after`, and the numbers of flushes and of polls.
+        struct Flushes(Duration, u32, u32);
+        impl Condition for Flushes {
+            fn is_ready(&mut self) -> bool {
+                self.2 += u32::from(self.0 == Duration::MAX || self.1 != 0);
+                self.2 > 40
+            }
+            fn flush_after(&self) -> Option<Duration> {
+                Some(self.0)
+            }
+            fn flush(&mut self) {
+                self.1 += 1;
+            }
+        }
+        let flushes = |strategy: &Wait, after| {
+            let (mut condition, mut learner) = (Flushes(after, 0, 0), strategy.learner().into());
+            assert!(wait_until(endless(strategy, None), &mut learner, &mut condition).0.is_ok());
+            condition.1
+        };
+        for strategy in Wait::all() {
+            assert_eq!(flushes(&strategy, Duration::from_millis(1)), 1, "{strategy}");
+        }
+        assert_eq!(flushes(&Wait::BusySpin, Duration::MAX), 0);
     }
 
     #[test]

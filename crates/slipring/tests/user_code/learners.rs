@@ -249,16 +249,17 @@ fn a_chain_whose_strategy_has_no_learner_fails() {
     }
 }
 
-/// A handle's events and batches are counted once although its strategy panics during a wait.
+/// A handle's events and batches are counted once although its strategy panics during a wait,
+/// whether or not the wait has flushed the counts, as it does before it sleeps.
 #[test]
 fn a_wait_that_panics_counts_each_event_once() {
     let _watched = crate::common::watched();
     #[derive(Debug)]
-    struct PanicsAfterFive;
+    struct PanicsAfterFive(WaitAction);
     impl WaitStrategy for PanicsAfterFive {
         fn next_action(&self, waited: &WaitContext) -> WaitAction {
             assert!(waited.polls < 5, "tired {PURPOSE}");
-            WaitAction::Yield
+            self.0
         }
         fn parks(&self) -> bool {
             false
@@ -268,20 +269,25 @@ fn a_wait_that_panics_counts_each_event_once() {
         }
     }
     ends("counts", || {
-        let graph = Graph::new(2, || 0u64).wait(Wait::Custom(Arc::new(PanicsAfterFive)));
-        let key = graph.reader("r");
-        let ring = graph.build().unwrap();
-        let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
-        for _ in 0..3 {
-            tx.publish(|_| ()).unwrap();
-            assert_eq!(rx.poll(1, |_, _| ()).unwrap(), 1);
-            assert!(catch_unwind(AssertUnwindSafe(|| drop(rx.batch(1)))).is_err());
+        for action in [WaitAction::Yield, WaitAction::Sleep(Duration::from_micros(1))] {
+            let wait = Wait::Custom(Arc::new(PanicsAfterFive(action)));
+            let graph = Graph::new(1, || 0u64).wait(wait);
+            let key = graph.reader("r");
+            let ring = graph.build().unwrap();
+            let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
+            for _ in 0..3 {
+                tx.publish(|_| ()).unwrap();
+                assert!(catch_unwind(AssertUnwindSafe(|| tx.publish(|_| ()))).is_err());
+                assert_eq!(rx.poll(1, |_, _| ()).unwrap(), 1);
+                assert!(catch_unwind(AssertUnwindSafe(|| drop(rx.batch(1)))).is_err());
+            }
+            drop((tx, rx));
+            for party in ["r", PRODUCER] {
+                let report = ring.report();
+                let counts = report.stage(party).map(|party| (party.events, party.batches));
+                assert_eq!(counts, Some((3, 3)), "{party}, {action:?}");
+            }
         }
-        drop((tx, rx));
-        assert_eq!(
-            ring.report().stage("r").map(|stage| (stage.events, stage.batches)),
-            Some((3, 3))
-        );
     });
 }
 
