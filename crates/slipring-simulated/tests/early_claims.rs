@@ -49,7 +49,7 @@ fn publish_until_closed(mut tx: SharedProducer<(usize, u64)>, by: usize) -> u64 
 }
 
 /// Runs `producers` producers that publish until another thread closes the ring, after `open`. If
-/// `drains_late`, nobody reads before all producers have returned.
+/// `drains_late`, no event is read before all producers have returned.
 fn close_while_publishing(
     seed: u64,
     wait: &Wait,
@@ -118,9 +118,9 @@ fn a_close_loses_nothing_with_the_default_strategy() {
     for_each_seed(&Wait::ADAPTIVE, false);
 }
 
-/// The producers wait at a full ring, and return although nobody reads.
+/// The producers wait at a full ring, and return although no stage reads.
 #[test]
-fn a_close_frees_producers_that_nobody_reads_from() {
+fn a_close_frees_producers_at_a_ring_without_a_reader() {
     for wait in [Wait::BusySpin, Wait::Blocking, Wait::ADAPTIVE] {
         for_each_seed(&wait, true);
     }

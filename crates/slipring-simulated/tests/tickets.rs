@@ -43,7 +43,7 @@ type Event = (u64, u64, u32);
 
 type Worker = PoolWriter<Event>;
 
-/// What a worker's loop does next.
+/// The next step of a worker's loop.
 enum Next {
     GoesOn,
     Ended,

@@ -176,7 +176,7 @@ macro_rules! atomic {
                 Err(value)
             }
 
-            /// Lends the value to the caller, who has the only reference. Stores that wait for the
+            /// Lends the value to the caller, whose reference is the only one. Stores that wait for the
             /// word's line become visible first.
             #[inline]
             pub fn get_mut(&mut self) -> &mut $t {

@@ -29,7 +29,7 @@
 //!   the same positions again.
 //! - I4: The ring's end position is set by the producer that closes the ring or, where several
 //!   processes produce, by the stages that find it (`closing`). No producer publishes that position
-//!   or a later one. The end moves only back, and only over early claims that nobody publishes
+//!   or a later one. The end moves only back, and only over early claims that are not published
 //!   (`early_claims`).
 
 mod ask;

@@ -217,7 +217,7 @@ pub fn worker_pool(spec: Spec, host: Host) -> Option<Threads> {
                 taken = None;
                 true
             });
-            // A worker that has ended gates nobody.
+            // A worker that has ended does not gate.
             ring.done[number].0.store(u64::MAX, Release);
         }
     });
