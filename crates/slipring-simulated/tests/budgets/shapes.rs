@@ -35,6 +35,8 @@ pub enum Shape {
     AdaptivePool(usize),
     /// One producer, and so many shards.
     Shards(usize),
+    /// The same, but events come so seldom that the shards' waits outlast their first polls.
+    WaitingShards(usize),
     /// One producer, a reader, and a tap with room for 8 members of which so many have joined.
     Tap(usize),
     /// Writers in a line, and a reader at its end: so many stages.
@@ -71,6 +73,7 @@ impl Shape {
             | WidePool(n)
             | AdaptivePool(n)
             | Shards(n)
+            | WaitingShards(n)
             | Line(n)
             | Threads(n)
             | SegmentProducers(n) => n + 1,
@@ -92,7 +95,7 @@ impl Shape {
     /// Number of threads that share the handling of the events.
     pub fn parallel_handlers(self) -> u32 {
         match self {
-            Pool(n) | WidePool(n) | AdaptivePool(n) | Shards(n) => n as u32,
+            Pool(n) | WidePool(n) | AdaptivePool(n) | Shards(n) | WaitingShards(n) => n as u32,
             _ => 1,
         }
     }
@@ -126,6 +129,7 @@ impl Shape {
             Pool(n) | WidePool(n) if n > 11 => micros(2),
             Producers(n) | SegmentProducers(n) => Duration::from_nanos(150) * n as u32,
             Tasks | Requests => micros(1),
+            WaitingShards(_) => micros(3),
             _ => Duration::from_nanos(300),
         }
     }
@@ -144,7 +148,7 @@ impl Shape {
             Pool(n) => pool(load, n, Wait::BusySpin, |number| number, |event| *event),
             WidePool(n) => pool(load, n, Wait::BusySpin, |number| [number; 7], |event| event[0]),
             AdaptivePool(n) => pool(load, n, Wait::ADAPTIVE, |number| number, |event| *event),
-            Shards(n) => shards(load, n),
+            Shards(n) | WaitingShards(n) => shards(load, n),
             Tap(members) => tap(load, members),
             Line(n) => line(load, n),
             Diamond => diamond(load),

@@ -93,6 +93,7 @@ pub const ROWS: &[Row] = &[
     row(Shards(5), Paced, "2x6", [11.99, 12.01], [0.00, 0.01], [0.00, 0.01]),
     row(Shards(5), Draining, "2x6", [1.99, 2.20], [0.00, 0.01], [0.00, 0.01]),
     row(Shards(11), Paced, "2x6", [21.40, 23.03], [0.00, 0.01], [0.00, 0.01]),
+    row(WaitingShards(5), Paced, "2x6", [12.06, 12.08], [0.04, 0.06], [0.00, 0.01]),
     row(Tap(0), Paced, "2x6", [2.00, 2.02], [0.00, 0.01], [0.99, 1.01]),
     row(Tap(0), Draining, "2x6", [0.52, 0.54], [0.01, 0.02], [1.01, 1.02]),
     row(Tap(1), Paced, "2x6", [5.01, 5.03], [0.00, 0.02], [0.99, 1.01]),
@@ -170,7 +171,7 @@ fn pools() {
 
 #[test]
 fn shards_and_taps() {
-    check_those(|shape| matches!(shape, Shards(_) | Tap(_)));
+    check_those(|shape| matches!(shape, Shards(_) | WaitingShards(_) | Tap(_)));
 }
 
 #[test]
