@@ -18,7 +18,7 @@ use slipring_simulated::segment::{
 use slipring_simulated::{Promise, Wait, ring, unicast};
 
 use crate::measure::Load;
-use crate::shapes::{InOrder, from, read_of_many};
+use crate::shapes::{InOrder, from, read_in_order, read_of_many};
 
 pub fn tasks(load: &Load) {
     let (mut tx, mut rx) = unicast(load.capacity, || 0u64).unwrap();
@@ -212,13 +212,9 @@ pub fn segment(load: &Load) {
     };
     scope(|scope| {
         scope.spawn(move || {
-            let mut seen = InOrder::new();
-            rx.for_each(|event, _| {
-                seen.see(*event);
-                load.handle();
-            })
-            .unwrap();
-            seen.end(load);
+            read_in_order(load, |see| {
+                rx.for_each(|event, _| see(*event)).unwrap();
+            });
         });
         load.produce(load.events, 1, |number| {
             tx.publish(|slot| *slot = number).unwrap();

@@ -179,6 +179,16 @@ impl InOrder {
     }
 }
 
+/// Calls `read` with the function that handles an event of a stage that sees all events.
+pub fn read_in_order(load: &Load, read: impl FnOnce(&mut dyn FnMut(u64))) {
+    let mut seen = InOrder::new();
+    read(&mut |event| {
+        seen.see(event);
+        load.handle();
+    });
+    seen.end(load);
+}
+
 fn readers(load: &Load, count: usize, wait: Wait) {
     let graph = Graph::new(load.capacity, || 0u64).wait(wait);
     let keys: Vec<_> = (0..count).map(|i| graph.reader(&format!("reader {i}"))).collect();
@@ -189,13 +199,9 @@ fn readers(load: &Load, count: usize, wait: Wait) {
     scope(|scope| {
         for mut rx in readers {
             scope.spawn(move || {
-                let mut seen = InOrder::new();
-                rx.for_each(|event, _| {
-                    seen.see(*event);
-                    load.handle();
-                })
-                .unwrap();
-                seen.end(load);
+                read_in_order(load, |see| {
+                    rx.for_each(|event, _| see(*event)).unwrap();
+                });
             });
         }
         load.produce(load.events, 1, |number| {
@@ -212,13 +218,9 @@ fn batches(load: &Load, len: u64) {
     let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
     scope(|scope| {
         scope.spawn(move || {
-            let mut seen = InOrder::new();
-            rx.for_each(|event, _| {
-                seen.see(*event);
-                load.handle();
-            })
-            .unwrap();
-            seen.end(load);
+            read_in_order(load, |see| {
+                rx.for_each(|event, _| see(*event)).unwrap();
+            });
         });
         load.produce(load.events, len, |number| {
             let len = len.min(load.events - number);
@@ -239,13 +241,9 @@ fn contiguous(load: &Load, readers: usize, len: u64) {
     scope(|scope| {
         for mut rx in readers {
             scope.spawn(move || {
-                let mut seen = InOrder::new();
-                rx.for_each(|event, _| {
-                    seen.see(*event);
-                    load.handle();
-                })
-                .unwrap();
-                seen.end(load);
+                read_in_order(load, |see| {
+                    rx.for_each(|event, _| see(*event)).unwrap();
+                });
             });
         }
         load.produce(load.events, len, |number| {
@@ -387,13 +385,9 @@ fn tap(load: &Load, members: usize) {
     let _idle: Vec<_> = (0..load.idle).map(|_| (tap.clone(), ring.monitor())).collect();
     scope(|scope| {
         scope.spawn(move || {
-            let mut seen = InOrder::new();
-            rx.for_each(|event, _| {
-                seen.see(*event);
-                load.handle();
-            })
-            .unwrap();
-            seen.end(load);
+            read_in_order(load, |see| {
+                rx.for_each(|event, _| see(*event)).unwrap();
+            });
         });
         for mut member in joined {
             scope.spawn(move || {
@@ -438,13 +432,9 @@ fn line(load: &Load, stages: usize) {
             });
         }
         scope.spawn(move || {
-            let mut seen = InOrder::new();
-            last.for_each(|event, _| {
-                seen.see(*event - (stages as u64 - 1));
-                load.handle();
-            })
-            .unwrap();
-            seen.end(load);
+            read_in_order(load, |see| {
+                last.for_each(|event, _| see(*event - (stages as u64 - 1))).unwrap();
+            });
         });
         load.produce(load.events, 1, |number| {
             tx.publish(|slot| *slot = number).unwrap();
@@ -464,13 +454,9 @@ fn diamond(load: &Load) {
     scope(|scope| {
         for mut rx in readers {
             scope.spawn(move || {
-                let mut seen = InOrder::new();
-                rx.for_each(|event, _| {
-                    seen.see(*event);
-                    load.handle();
-                })
-                .unwrap();
-                seen.end(load);
+                read_in_order(load, |see| {
+                    rx.for_each(|event, _| see(*event)).unwrap();
+                });
             });
         }
         load.produce(load.events, 1, |number| {
