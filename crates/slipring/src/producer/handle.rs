@@ -15,7 +15,7 @@ use crate::ring::task_budget::TaskBudget;
 use crate::ring::task_number::TaskNumber;
 use crate::ring::world::World;
 use crate::wait::HandleLearner;
-use crate::wait::queue::QuietCheck;
+use crate::wait::quiet_check::QuietCheck;
 
 /// The reason why a reservation did not succeed at once.
 pub(crate) enum Refusal {

@@ -21,6 +21,7 @@ pub(crate) mod plan;
 mod plan_tests;
 pub(crate) mod policy;
 pub(crate) mod positions;
+mod queues;
 pub(crate) mod seat;
 pub(crate) mod self_wait;
 pub(crate) mod seq_range;

@@ -21,6 +21,7 @@ use crate::errors::BuildError;
 use crate::ring::check;
 use crate::ring::early_claims::EarlyClaiming;
 use crate::ring::policy::Policy;
+use crate::ring::queues::assign_queues;
 use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice, count_threads};
 use crate::wait::{FullRing, Wait, WaitStrategy, cores};
 
@@ -355,7 +356,7 @@ impl<'s> Draft<'s> {
         }
         let parks = strategies.iter().map(|wait| wait.parks()).collect();
         let producer_parks = producer_wait.parks();
-        let queue_of = assign_queues(specs);
+        let queue_of = assign_queues(PRODUCER_QUEUE, specs);
         let queues = 1 + queue_of.iter().copied().max().unwrap_or(PRODUCER_QUEUE);
         let (lines, seats) = (FIRST_LINE, 0);
         Draft {
@@ -509,29 +510,6 @@ impl<'s> Draft<'s> {
         }
         queues
     }
-}
-
-/// Assigns a wait queue to each stage. Stages of one thread share a queue, and stages that follow
-/// the same stages share a queue. The stages of the executor share the producers' queue.
-fn assign_queues(specs: &[StageSpec]) -> Vec<usize> {
-    let mut keys: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
-    let mut queues = Vec::with_capacity(specs.len());
-    for spec in specs {
-        if spec.thread.is_shared() {
-            queues.push(PRODUCER_QUEUE);
-            continue;
-        }
-        let thread = spec.thread.label();
-        let mut after = if thread.is_some() { Vec::new() } else { spec.after.clone() };
-        after.sort_unstable();
-        let key = (thread, after);
-        let known = keys.iter().position(|known| *known == key);
-        queues.push(PRODUCER_QUEUE + 1 + known.unwrap_or(keys.len()));
-        if known.is_none() {
-            keys.push(key);
-        }
-    }
-    queues
 }
 
 /// Sets each tap's field `announced`: the lines on which the tap's followers announce positions.

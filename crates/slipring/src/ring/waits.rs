@@ -11,7 +11,8 @@ use crate::errors::WaitError;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
 use crate::ring::spinning::Cores;
 pub(crate) use crate::wait::Unmet;
-use crate::wait::queue::{self, QuietCheck, WaitQueue};
+use crate::wait::queue::{self, WaitQueue};
+use crate::wait::quiet_check::QuietCheck;
 use crate::wait::{FullRing, Wait, WaitOptions, WaitStrategy};
 
 /// The place of a handle that waits or polls.

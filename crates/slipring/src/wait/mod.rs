@@ -28,6 +28,7 @@ mod queue_model;
 pub(crate) mod queue_state;
 #[cfg(all(test, not(slipring_loom)))]
 mod queue_tests;
+pub(crate) mod quiet_check;
 pub(crate) mod reactor;
 mod shared_queue;
 #[cfg(all(test, not(slipring_loom)))]

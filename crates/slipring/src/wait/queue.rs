@@ -3,8 +3,6 @@
 //! [`WaitQueue`] documents the dangers, the protocol and the invariants.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-#[cfg(not(slipring_loom))]
-use std::ptr::NonNull;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -63,8 +61,8 @@ pub(super) struct Sleepers {
 /// - **A notification between the last poll and the sleep.** The notifier finds the announcement,
 ///   but no thread sleeps on the condition variable yet (I2).
 /// - **User code under the lock.** A waker may panic, block, or call this queue again (I3).
-/// - **A dangling [`QuietCheck`].** A `QuietCheck` points to the state word of a queue and does not
-///   keep the queue alive (I5).
+/// - **A dangling [`QuietCheck`](super::quiet_check::QuietCheck).** It points to the state word of
+///   a queue and does not keep the queue alive (I5).
 ///
 /// # Protocol
 ///
@@ -396,6 +394,12 @@ impl WaitQueue {
         shared_queue::interrupt(&self.state);
     }
 
+    /// Returns the state word.
+    #[cfg(not(slipring_loom))]
+    pub(super) fn word(&self) -> &AtomicU64 {
+        &self.state.word
+    }
+
     /// Takes a task's waker out and withdraws the task's announcement; called under the queue's
     /// lock.
     fn remove(&self, tasks: &mut Vec<(u64, Waker)>, number: u64) -> Option<Waker> {
@@ -408,9 +412,6 @@ impl WaitQueue {
 /// Access to private fields for the tests and the model.
 #[cfg(all(test, not(slipring_loom)))]
 impl WaitQueue {
-    pub(super) fn word(&self) -> &AtomicU64 {
-        &self.state.word
-    }
     pub(super) fn fenced_notifies(&self) -> &super::sync::Statistic {
         &self.state.fenced_notifies
     }
@@ -434,61 +435,6 @@ impl WaitQueue {
     }
     pub(super) fn sleepers(&self) -> &Mutex<Sleepers> {
         &self.sleepers
-    }
-}
-
-/// A direct pointer to the state word of the queue that a handle notifies. Most handles notify a
-/// single queue. Without the pointer, each publication would look up the queue's index in the plan,
-/// which would take 5 ns of the publication's 12 ns.
-pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU64>);
-
-// SAFETY: the pointer is only used to load an atomic word, which any thread may load while the
-// queue is alive (I5).
-unsafe impl Send for QuietCheck {}
-// SAFETY: as above.
-unsafe impl Sync for QuietCheck {}
-
-impl QuietCheck {
-    /// Creates the `QuietCheck` of one handle. `notifies` contains the indices of the queues that
-    /// the handle notifies. If `always_fences` is set, the check never says that the queue is
-    /// quiet.
-    pub(crate) fn at(queues: &[WaitQueue], notifies: &[usize], always_fences: bool) -> QuietCheck {
-        #[cfg(slipring_loom)]
-        let quiet_check = {
-            let _ = (queues, notifies, always_fences);
-            QuietCheck()
-        };
-        #[cfg(not(slipring_loom))]
-        let quiet_check = {
-            /// A word that is always quiet. Each publication loads this word or the next one, so
-            /// no other variable of the program shares their lines.
-            static NO_QUEUE: Line<AtomicU64> = Line::new(AtomicU64::new(QUIET as u64));
-            /// A word that is never quiet.
-            static SEVERAL_QUEUES: Line<AtomicU64> = Line::new(AtomicU64::new(FENCED as u64));
-            QuietCheck(NonNull::from(match notifies {
-                [] => &*NO_QUEUE,
-                [one] if !always_fences => &queues[*one].state.word,
-                _ => &*SEVERAL_QUEUES,
-            }))
-        };
-        quiet_check
-    }
-
-    /// Returns whether the handle's queue is quiet, and needs no notification. The caller first
-    /// stores its progress and issues a compiler fence. For a handle that notifies several queues,
-    /// `is_quiet` always returns `false`.
-    ///
-    /// # Safety
-    /// The queues that the check was created for are alive (I5).
-    #[inline(always)]
-    pub(crate) unsafe fn is_quiet(&self) -> bool {
-        // In a loom model no queue is quiet, because loom has no membarrier.
-        #[cfg(slipring_loom)]
-        let quiet = false;
-        // SAFETY: the caller keeps the queue alive.
-        #[cfg(not(slipring_loom))]
-        let quiet = unsafe { self.0.as_ref() }.load(Relaxed) as u32 == QUIET;
-        quiet
     }
 }
 
