@@ -298,7 +298,7 @@ impl<E, L: Layout, P> fmt::Display for Chain<'_, E, L, P> {
         }
         let specs = stages.specs().to_vec();
         let (capacity, wait) = (settings.capacity, &*settings.wait);
-        match Plan::new(specs, capacity, false, wait, settings.producer_wait()) {
+        match Plan::new(specs, capacity, false, wait, settings.producer_wait(), true) {
             Ok(plan) => write!(f, "ring of {capacity} slots ({}), {wait}\n{plan}", L::ALIAS),
             Err(error) => writeln!(f, "not a graph yet: {error}"),
         }

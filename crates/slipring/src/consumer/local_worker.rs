@@ -101,7 +101,8 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             // I2: the worker stores its bound before the compare-and-swap of the claim word.
             twin!("bound-after-swap": edge::released::bind(own, self.bound) => ());
             if held_up && twin!("lagging-bound-unnotified": true => false) {
-                control.waits.notify(&self.state.plan().notifies);
+                // The worker's next release notifies its own pool.
+                control.waits.notify(self.state.plan().notifies_behind());
             }
             let taken = PoolWord::new(end, left).0;
             let passes_landmark = (self.last_seen ^ end) >> LANDMARK_BITS != 0;
@@ -248,7 +249,11 @@ enum Taking {
 impl WorkerRole for LocalWorker {
     #[inline(always)]
     fn take<E, L: Layout>(worker: &mut LocalWorkerPosition<E, L>) -> bool {
-        worker.take_chunk(false)
+        let taken = worker.take_chunk(false);
+        if taken && worker.state.has_slept {
+            worker.pass_on();
+        }
+        taken
     }
 
     #[inline(always)]
@@ -281,9 +286,23 @@ impl WorkerRole for LocalWorker {
 }
 
 impl<E, L: Layout> LocalWorkerPosition<E, L> {
+    /// Wakes one more worker if the pool has another chunk. Called by a worker that has slept since
+    /// its last chunk (queue::I6).
+    #[cold]
+    fn pass_on(&mut self) {
+        self.state.has_slept = false;
+        let pool = self.state.plan();
+        if pool.wakes_one && self.is_chunk_left() {
+            twin!("not-passed-on": self.state.control().waits.pass_on(pool) => ());
+        }
+    }
+
     /// Gives the worker's seat back, and leaves an unfinished chunk for another worker to adopt.
     fn leave_pool(&mut self) {
         self.disarm();
+        if twin!("notification-swallowed": self.state.has_slept => false) {
+            self.pass_on();
+        }
         let control = self.state.control();
         let remain = control.membership.remove_worker(self.state.stage);
         if self.next != self.chunk_end

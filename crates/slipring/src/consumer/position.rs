@@ -247,6 +247,9 @@ pub struct ConsumerState<E, L: Layout> {
     /// Number of empty polls in the last wait; `u32::MAX` if the wait lasted so long that it read
     /// the clock.
     pub(crate) polls: u32,
+    /// For a worker: whether one of its waits has slept since it last took a chunk. The worker may
+    /// then owe another worker a wake-up (queue::I6).
+    pub(crate) has_slept: bool,
     /// The number by which a wait queue identifies this handle's tasks.
     pub(crate) task: TaskNumber,
     /// Budget of results that this handle's futures return in a row before they give the thread
@@ -279,6 +282,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
         ConsumerState {
             first_polls: core.control.first_polls(stage),
             polls: u32::MAX,
+            has_slept: false,
             slots: core.slots,
             core,
             stage,

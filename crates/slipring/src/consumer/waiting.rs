@@ -195,6 +195,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         if stats.time.is_zero() && stats.sleeps == 0 {
             state.polls = u32::try_from(stats.polls).unwrap_or(u32::MAX);
         }
+        state.has_slept |= stats.sleeps != 0;
         state.counts.wait(slowest, stats);
         if waited.is_err() {
             self.flush();

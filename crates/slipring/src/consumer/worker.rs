@@ -287,7 +287,8 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     pub(crate) fn bind(&mut self, bound: u64) {
         if bound != self.bound {
             self.bound = bound;
-            self.state.control().release(self.bound_line, bound, self.state.notifies());
+            let (control, stage) = (self.state.control(), self.state.stage);
+            control.release_chunk(self.bound_line, bound, stage, self.state.notifies());
         }
     }
 
@@ -458,21 +459,11 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
     }
 
     fn has_available(&self) -> bool {
-        let core = &*self.state.core;
-        // The load is relaxed, because `has_available` reads no event. A worker loads the claim
-        // word again, with acquire, before it takes a chunk.
         if self.role.holds_ticket() {
-            return core.slots.run_at(self.next) != Stamp::Unpublished || R::has_orphans(self);
+            let slots = &self.state.slots;
+            return slots.run_at(self.next) != Stamp::Unpublished || R::has_orphans(self);
         }
-        if self.next != self.chunk_end || R::has_orphans(self) {
-            return true;
-        }
-        let word = PoolWord(core.control.positions.line(self.claim_line).load(Relaxed));
-        let seq = word.seq(self.known());
-        match core.control.plan.reads_stamps(self.state.stage) {
-            true => word.left() != 0 || core.slots.run_at(seq) != Stamp::Unpublished,
-            false => ahead(core.upstream(self.state.stage, later(self.limit, seq)).0, seq) > 0,
-        }
+        self.next != self.chunk_end || self.is_chunk_left()
     }
 
     #[inline(always)]
@@ -538,6 +529,20 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
 }
 
 impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
+    /// Returns whether the pool has a chunk that a worker can take.
+    pub(crate) fn is_chunk_left(&self) -> bool {
+        let core = &*self.state.core;
+        // The load is relaxed, because the function reads no event. A worker loads the claim word
+        // again, with acquire, before it takes a chunk.
+        let word = PoolWord(core.control.positions.line(self.claim_line).load(Relaxed));
+        let seq = word.seq(self.known());
+        R::has_orphans(self)
+            || match core.control.plan.reads_stamps(self.state.stage) {
+                true => word.left() != 0 || core.slots.run_at(seq) != Stamp::Unpublished,
+                false => ahead(core.upstream(self.state.stage, later(self.limit, seq)).0, seq) > 0,
+            }
+    }
+
     /// Returns why no event will come any more. A worker ends only when its whole pool has ended,
     /// because another worker may leave a chunk that this worker has to finish.
     pub(crate) fn pool_ended(&self) -> Option<WaitError> {

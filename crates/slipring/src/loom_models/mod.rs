@@ -83,6 +83,7 @@ mod task;
 mod ticket;
 mod tombstone;
 mod wait;
+mod wake_one;
 
 /// Name of the environment variable that holds the twin's name for a child process.
 const TWIN: &str = "SLIPRING_TWIN";

@@ -73,13 +73,16 @@ impl Board {
                 seat.take(PARTICIPANT).expect("a new seat is free");
             }
         }
+        let queue = |queue| {
+            if plan.wakes_one(queue) { WaitQueue::of_pool() } else { WaitQueue::new() }
+        };
         let board = Board {
             lines: array(plan.lines, word)?.into(),
             seats: seats.into(),
             cells: plan.stages.iter().map(|_| MaybeMapped::from(Box::default())).collect(),
             participant: PARTICIPANT,
             status: MaybeMapped::new(Line::new(StatusWords::default())),
-            queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
+            queues: (0..plan.queues).map(queue).collect(),
             always_fences: planted!("queue-never-quiet": false => true),
             failure: None,
             is_own_process: None,

@@ -122,7 +122,7 @@ fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, Build
 fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Plan, BuildError> {
     let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
     let (wait, producer_wait) = (&settings.wait, settings.producer_wait());
-    let mut plan = Plan::new(stages, capacity, many_producers, wait, producer_wait)?;
+    let mut plan = Plan::new(stages, capacity, many_producers, wait, producer_wait, true)?;
     plan.cores = settings.cores.unwrap_or(plan.cores);
     // A graph without a clock needs no warning: its parties share one thread (`Chain::run_inline`)
     // or run in a model.

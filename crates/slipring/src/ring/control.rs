@@ -109,6 +109,18 @@ impl Control {
         self.waits.notify(notifies);
     }
 
+    /// Like [`Control::release`], for a worker of the stage `pool`. `notifies` is empty, or holds
+    /// the queues that the stage notifies.
+    #[inline]
+    pub(crate) fn release_chunk(&self, line: usize, word: u64, pool: usize, notifies: &[usize]) {
+        edge::released::release(self.positions.line(line), word);
+        match &self.plan.stages[pool] {
+            _ if notifies.is_empty() => {}
+            pool if pool.wakes_one => self.waits.notify_released(pool, &self.status),
+            _ => self.waits.notify(notifies),
+        }
+    }
+
     /// Returns whether a stage waits for an event at `seq`, and a waiting thread could run the
     /// stage. The result is only a hint.
     #[inline]
@@ -346,7 +358,7 @@ impl Control {
     pub(crate) fn orphan(&self, pool: usize, orphan: Orphan) {
         let stage = &self.plan.stages[pool];
         self.membership.leave_orphan(pool, stage, orphan); // SYNC[orphaned]: before the notification
-        twin!("orphan-unnotified": self.waits.notify(&[stage.queue]) => ());
+        twin!("orphan-unnotified": self.waits.wake_all(stage) => ());
     }
 
     /// Gives a member's seat back to the tap, and notifies the parties that may wait for the

@@ -342,7 +342,7 @@ mod tests {
     /// taken for a sole claimant.
     #[test]
     fn claimants_are_counted_beyond_32_bits() {
-        let plan = Plan::new(Vec::new(), 1, true, &Wait::BusySpin, &Wait::BusySpin).unwrap();
+        let plan = Plan::new(Vec::new(), 1, true, &Wait::BusySpin, &Wait::BusySpin, true).unwrap();
         let board = crate::ring::board::Board::heap(&plan, 0).unwrap();
         let handles = Membership::new(&plan, board.seats, board.cells, board.participant);
         assert!(handles.company() == Company::Now, "no claimant is the only one of none");

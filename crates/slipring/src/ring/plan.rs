@@ -21,7 +21,7 @@ use crate::errors::BuildError;
 use crate::ring::check;
 use crate::ring::early_claims::EarlyClaiming;
 use crate::ring::policy::Policy;
-use crate::ring::queues::assign_queues;
+use crate::ring::queues::{assign_queues, wakes_one};
 use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice, count_threads};
 use crate::wait::{FullRing, Wait, WaitStrategy, cores};
 
@@ -67,9 +67,18 @@ pub(crate) struct Stage {
     /// queue for this stage. The build calls the strategy's method once and stores the result,
     /// because a second call of user code might return another result.
     pub(crate) parks: bool,
+    /// Whether the stage is a pool with a queue of its own, which wakes one (queue::I6).
+    pub(crate) wakes_one: bool,
 }
 
 impl Stage {
+    /// Returns `notifies` without the pool's own queue, which is the last one, if it wakes one.
+    pub(crate) fn notifies_behind(&self) -> &[usize] {
+        match self.notifies.split_last() {
+            Some((&last, behind)) if self.wakes_one && last == self.queue => behind,
+            _ => &self.notifies,
+        }
+    }
     /// Returns the index of the line that holds the bound of the worker or member at `seat`.
     #[inline(always)]
     pub(crate) fn bound_line(&self, seat: usize) -> usize {
@@ -177,16 +186,18 @@ impl Plan {
     /// Checks a declared graph and makes its plan.
     ///
     /// `wait` is the waiting strategy of each stage that has none of its own. `producer_wait` is
-    /// the waiting strategy of the producers.
+    /// the waiting strategy of the producers. `one_process`: no other process shares the ring.
     pub(crate) fn new(
         specs: Vec<StageSpec>,
         capacity: usize,
         many_producers: bool,
         wait: &Wait,
         producer_wait: &Wait,
+        one_process: bool,
     ) -> Result<Plan, BuildError> {
         let before = check::all(&specs, capacity)?;
-        let mut draft = Draft::new(&specs, check::waits(&specs, wait)?, producer_wait);
+        let waits = check::waits(&specs, wait)?;
+        let mut draft = Draft::new(&specs, waits, producer_wait, one_process);
         let mut stages = draft.stages();
         let gating: Vec<usize> = (0..specs.len()).filter(|&stage| draft.is_gating(stage)).collect();
         let guard = draft.guard(&gating);
@@ -316,6 +327,11 @@ impl Plan {
         self.stages.get(party).map_or(&self.producer_wait, |stage| &stage.wait)
     }
 
+    /// Returns whether the queue with this index wakes one worker for each event.
+    pub(crate) fn wakes_one(&self, queue: usize) -> bool {
+        self.stages.iter().any(|stage| stage.wakes_one && stage.queue == queue)
+    }
+
     /// Returns whether a waiting party sleeps until a notification.
     pub(crate) fn parks(&self, party: usize) -> bool {
         self.stages.get(party).map_or(self.producer_parks, |stage| stage.parks)
@@ -332,6 +348,7 @@ struct Draft<'s> {
     followers: Vec<Vec<usize>>,
     strategies: Vec<Contained<Wait>>,
     parks: Vec<bool>,
+    wakes_one: Vec<bool>,
     producer_parks: bool,
     queue_of: Vec<usize>,
     queues: usize,
@@ -346,6 +363,7 @@ impl<'s> Draft<'s> {
         specs: &'s [StageSpec],
         strategies: Vec<Contained<Wait>>,
         producer_wait: &Wait,
+        one_process: bool,
     ) -> Draft<'s> {
         let mut followers = vec![Vec::new(); specs.len() + 1];
         for (stage, spec) in specs.iter().enumerate() {
@@ -354,9 +372,11 @@ impl<'s> Draft<'s> {
                 followers[specs.len()].push(stage);
             }
         }
-        let parks = strategies.iter().map(|wait| wait.parks()).collect();
+        let parks: Vec<bool> = strategies.iter().map(|wait| wait.parks()).collect();
         let producer_parks = producer_wait.parks();
-        let queue_of = assign_queues(PRODUCER_QUEUE, specs);
+        let may_wake_one = |stage: usize| one_process && parks[stage];
+        let wakes_one = wakes_one(specs, &strategies, may_wake_one);
+        let queue_of = assign_queues(PRODUCER_QUEUE, specs, &wakes_one);
         let queues = 1 + queue_of.iter().copied().max().unwrap_or(PRODUCER_QUEUE);
         let (lines, seats) = (FIRST_LINE, 0);
         Draft {
@@ -364,6 +384,7 @@ impl<'s> Draft<'s> {
             followers,
             strategies,
             parks,
+            wakes_one,
             producer_parks,
             queue_of,
             queues,
@@ -401,6 +422,7 @@ impl<'s> Draft<'s> {
             notifies: self.stage_notifies(number),
             wait: self.strategies[number].clone(),
             parks: self.parks[number],
+            wakes_one: self.wakes_one[number],
         }
     }
 

@@ -12,7 +12,7 @@ fn stage(name: &str, access: Access, after: &[usize]) -> StageSpec {
     StageSpec::new(name, access, Delivery::Each, after)
 }
 fn plan(specs: Vec<StageSpec>) -> Result<Plan, BuildError> {
-    Plan::new(specs, 8, false, &Wait::Blocking, &Wait::Blocking)
+    Plan::new(specs, 8, false, &Wait::Blocking, &Wait::Blocking, true)
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn cycles_names_capacities_and_worker_counts_are_refused() {
     );
     for asked in [0, 3, usize::MAX] {
         assert_eq!(
-            Plan::new(vec![], asked, false, &Wait::Blocking, &Wait::Blocking).err().unwrap(),
+            Plan::new(vec![], asked, false, &Wait::Blocking, &Wait::Blocking, true).err().unwrap(),
             BuildError::Capacity { asked }
         );
     }
@@ -144,7 +144,8 @@ fn queues_are_notified_only_where_a_party_sleeps() {
             read("c", &[0, 1], Some(Wait::YIELDING)),
         ]
     };
-    let plan = |wait: Wait, producer: Wait| Plan::new(specs(), 8, false, &wait, &producer).unwrap();
+    let plan =
+        |wait: Wait, producer: Wait| Plan::new(specs(), 8, false, &wait, &producer, true).unwrap();
 
     // Stages a and b share a queue, at which only stage b sleeps. Stage c comes after the stages a
     // and b, and spins. The producers sleep.
@@ -169,7 +170,44 @@ fn queues_are_notified_only_where_a_party_sleeps() {
         spec
     };
     let together = vec![on(read("a", &[], None)), on(read("b", &[0], Some(Wait::Blocking)))];
-    let together = Plan::new(together, 8, false, &Wait::BusySpin, &Wait::BusySpin).unwrap();
+    let together = Plan::new(together, 8, false, &Wait::BusySpin, &Wait::BusySpin, true).unwrap();
     assert_eq!((together.stages[0].parks, together.stages[1].parks), (true, true));
     assert_eq!(together.producer_notifies, [together.stages[0].queue]);
+}
+
+/// A pool of one process that sleeps by a built-in strategy has a queue of its own, which wakes one
+/// worker.
+#[test]
+fn a_pool_that_sleeps_has_a_queue_of_its_own() {
+    let read = |name: &str| stage(name, Access::Read, &[]);
+    let pool = |wait: Option<Wait>| StageSpec {
+        delivery: Delivery::pool(2),
+        wait: wait.map(Contained::new),
+        ..read("pool")
+    };
+    let planned = |specs, one_process| {
+        Plan::new(specs, 8, false, &Wait::Blocking, &Wait::BusySpin, one_process).unwrap()
+    };
+    let alone = planned(vec![pool(None)], true);
+    let own = alone.stages[0].queue;
+    assert!(alone.stages[0].wakes_one && alone.wakes_one(own) && !alone.wakes_one(PRODUCER_QUEUE));
+    assert_eq!((&alone.producer_notifies, &alone.stages[0].notifies), (&vec![own], &vec![own]));
+    assert!(alone.stages[0].notifies_behind().is_empty());
+
+    let beside = planned(vec![read("a"), pool(None), read("b")], true);
+    let [a, own, b] = [0, 1, 2].map(|stage| beside.stages[stage].queue);
+    assert!(a == b && a != own && beside.wakes_one(own) && !beside.wakes_one(a));
+    assert_eq!(beside.producer_notifies, [a, own]);
+
+    let named = StageSpec { thread: ThreadChoice::Named("t".into()), ..pool(None) };
+    let spins = pool(Some(Wait::YIELDING));
+    for specs in [vec![read("a"), spins], vec![read("a"), named], vec![read("a")]] {
+        let plan = planned(specs, true);
+        assert!((0..plan.queues).all(|queue| !plan.wakes_one(queue)));
+    }
+    let shared = planned(vec![read("a"), pool(None)], false);
+    assert_eq!(
+        (shared.stages[0].queue, shared.stages[1].wakes_one),
+        (shared.stages[1].queue, false)
+    );
 }

@@ -8,8 +8,9 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::errors::WaitError;
-use crate::ring::plan::{PRODUCER_QUEUE, Plan};
+use crate::ring::plan::{PRODUCER_QUEUE, Plan, Stage};
 use crate::ring::spinning::Cores;
+use crate::ring::status::Status;
 pub(crate) use crate::wait::Unmet;
 use crate::wait::queue::{self, WaitQueue};
 use crate::wait::quiet_check::QuietCheck;
@@ -138,6 +139,9 @@ pub(crate) struct Waits {
     /// Whether each notification executes a fence. That is necessary if this process could not
     /// register for the memory barriers that other processes issue in place of its fences.
     always_fences: bool,
+    /// Whether a publication notifies a pool's queue among several queues, and first loads their
+    /// state words. The check of a publication sees only a single queue.
+    loads_several: bool,
     /// Number of cores minus the number of the graph's threads, not counting handles that join
     /// while the graph runs.
     free_cores: i64,
@@ -147,9 +151,12 @@ pub(crate) struct Waits {
 
 impl Waits {
     pub(crate) fn new(plan: &Plan, queues: Box<[WaitQueue]>, always_fences: bool) -> Waits {
+        let notifies = &plan.producer_notifies;
+        let has_pool = notifies.iter().any(|&queue| plan.wakes_one(queue));
         Waits {
             queues,
             always_fences,
+            loads_several: has_pool && notifies.len() > 1 && !always_fences,
             free_cores: plan.cores as i64 - plan.threads as i64,
             cores: Cores::new(plan),
         }
@@ -162,17 +169,39 @@ impl Waits {
             return;
         }
         if self.always_fences {
-            queue::notify_fenced(&self.queues, queues);
+            queue::notify_fenced(&self.queues, queues, 1);
         } else {
             queue::notify(&self.queues, queues);
         }
     }
 
-    /// Notifies the queues of the stages that wait for a publication. Called by producers after a
-    /// publication, if `QuietCheck::is_quiet` returned `false`.
-    pub(crate) fn notify_publication(&self, plan: &Plan) {
-        if !plan.producer_notifies.is_empty() {
-            queue::notify_fenced(&self.queues, &plan.producer_notifies);
+    /// Like [`Waits::notify`], for the release of a chunk by a worker of `pool`, whose own queue
+    /// wakes one. `status` is the graph's status.
+    #[inline]
+    pub(crate) fn notify_released(&self, pool: &Stage, status: &Status) {
+        queue::notify_released(&self.queues, &pool.notifies, pool.queue, || status.is_over());
+    }
+
+    /// Wakes more workers of `pool`, whose queue wakes one, because a woken worker has left events.
+    /// It wakes two, and each of them may wake two more, so that a burst soon wakes all workers.
+    #[cold]
+    pub(crate) fn pass_on(&self, pool: &Stage) {
+        queue::notify_up_to(&self.queues, &[pool.queue], 2);
+    }
+
+    /// Wakes all sleepers of a stage's queue.
+    pub(crate) fn wake_all(&self, stage: &Stage) {
+        queue::notify_all(std::slice::from_ref(&self.queues[stage.queue]));
+    }
+
+    /// Notifies the queues of the stages that wait for a publication of `len` positions. Called by
+    /// producers after a publication, if `QuietCheck::is_quiet` returned `false`.
+    pub(crate) fn notify_publication(&self, plan: &Plan, len: u64) {
+        let most = usize::try_from(len).unwrap_or(usize::MAX);
+        match &plan.producer_notifies[..] {
+            [] => {}
+            queues if self.loads_several => queue::notify_up_to(&self.queues, queues, most),
+            queues => queue::notify_fenced(&self.queues, queues, most),
         }
     }
 

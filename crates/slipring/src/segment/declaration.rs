@@ -151,7 +151,7 @@ impl Declaration {
             return Err(BuildError::Declaration { problem });
         }
         let specs = self.stages.iter().map(spec).collect();
-        let mut plan = Plan::new(specs, self.capacity, self.producers > 1, wait, wait)?;
+        let mut plan = Plan::new(specs, self.capacity, self.producers > 1, wait, wait, false)?;
         plan.producer_seats = self.producers;
         plan.seated_claims = self.producers > 1;
         Ok(plan)

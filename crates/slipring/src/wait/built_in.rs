@@ -279,6 +279,16 @@ impl Wait {
         Wait::Timeout { after, wait: Arc::new(self) }
     }
 
+    /// Returns whether no part of the strategy is a user's code.
+    pub(crate) fn is_built_in(&self) -> bool {
+        match self {
+            Wait::PhasedBackoff { fallback: wait, .. } | Wait::Timeout { wait, .. } => {
+                wait.is_built_in()
+            }
+            wait => !matches!(wait, Wait::Custom(_)),
+        }
+    }
+
     /// Returns the number of polls with which each wait begins. Between these polls, the waiter
     /// spins and does not ask the strategy. The number is at most `most`. It is 0 for a user's
     /// strategy, and for a strategy that may do something else first.

@@ -28,10 +28,12 @@ pub(super) const LONGEST_SHARED_SLEEP: Duration = Duration::from_secs(1);
 /// The sleepers of a queue.
 #[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct Sleepers {
-    /// Number of threads that sleep.
+    /// Number of threads that sleep and were not notified.
     pub(super) threads: usize,
-    /// Number of notifications that found an announced sleeper.
-    pub(super) wake_ups: u64,
+    /// Number of permits: of notified threads that have not left the condition variable (I6).
+    permits: usize,
+    /// Sum of the times at which the permits were given, in nanoseconds of the queue's clock.
+    permitted_at: u64,
     /// Numbers and wakers of the armed tasks. The vector grows to the largest number of tasks that
     /// sleep at once.
     tasks: Vec<(u64, Waker)>,
@@ -40,12 +42,34 @@ pub(super) struct Sleepers {
     spare_buffer: Vec<(u64, Waker)>,
 }
 
+impl Sleepers {
+    /// Gives permits to sleeping threads, at the time `now`, until `most` permits are left to take.
+    /// Returns the number of permits given.
+    fn permit(&mut self, most: usize, now: u64) -> usize {
+        let woken = self.threads.min(most.saturating_sub(self.permits));
+        self.threads -= woken;
+        self.permits += twin!("one-of-two-permits": woken => woken.min(1));
+        self.permitted_at = self.permitted_at.wrapping_add(now.wrapping_mul(woken as u64));
+        woken
+    }
+
+    /// Takes a permit, if there is one. Returns the mean of the times at which the permits were
+    /// given.
+    fn take_permit(&mut self) -> Option<u64> {
+        let mean = self.permitted_at.checked_div(self.permits as u64)?;
+        self.permits -= 1;
+        self.permitted_at -= mean;
+        Some(mean)
+    }
+}
+
 /// A queue of sleeping threads and tasks that wait for the same progress: an eventcount.
 ///
 /// An eventcount is a condition variable whose condition no lock guards (Dmitry Vyukov,
 /// "Eventcounts", 1024cores.net; Folly's `EventCount`). The sleepers of a `WaitQueue` wait for
 /// progress that notifiers store in the ring's atomic words: a stamp, a cursor, a close. All
-/// producers share one queue. All stages with the same dependencies share one queue.
+/// producers share one queue. All stages with the same dependencies share one queue, except pools
+/// of one process: the workers of such a pool have a queue of their own, which *wakes one* (I6).
 ///
 /// A `WaitQueue` has a state that other eventcounts lack: after many notifications without a
 /// sleeper it becomes *quiet*, and a notification is then one load and no fence. The next sleeper
@@ -60,6 +84,8 @@ pub(super) struct Sleepers {
 ///   store buffers and compilers can reverse the order of a store and a load.
 /// - **A notification between the last poll and the sleep.** The notifier finds the announcement,
 ///   but no thread sleeps on the condition variable yet (I2).
+/// - **A wasted wake-up.** A queue that wakes one may wake a thread that gives up or leaves, while
+///   another one sleeps that could have taken the event (I6).
 /// - **User code under the lock.** A waker may panic, block, or call this queue again (I3).
 /// - **A dangling [`QuietCheck`](super::quiet_check::QuietCheck).** It points to the state word of
 ///   a queue and does not keep the queue alive (I5).
@@ -85,8 +111,9 @@ pub(super) struct Sleepers {
 /// 2. After a compiler fence, the notifier loads the state word. If the word is [`QUIET`], the
 ///    notification ends at this step.
 /// 3. The notifier issues a `SeqCst` fence and loads the state word again.
-/// 4. If sleepers are announced, the notifier locks the queue, takes all sleepers out, withdraws
-///    the threads' announcements, and unlocks the queue.
+/// 4. If sleepers are announced, the notifier locks the queue, takes all tasks out, gives a permit
+///    to each thread that it wakes, withdraws these threads' announcements, and unlocks the queue.
+///    It wakes all threads, unless the queue wakes one.
 /// 5. After the unlock the notifier withdraws the tasks' announcements, and wakes each thread and
 ///    task that it took out of the queue. The wake-ups come after the unlock, so no woken thread
 ///    finds the lock held by its notifier, and no waker runs under the lock.
@@ -119,6 +146,19 @@ pub(super) struct Sleepers {
 ///   executes a fence while the sleeper is announced.
 /// - I5: a queue's state does not move (`maybe_mapped::I1`), and a ring keeps its queues. The
 ///   ring's handles keep the ring alive.
+/// - I6: the threads of a queue that wakes one are workers of one pool, each of which can take any
+///   event. While an event waits and a worker sleeps, a notifier is about to wake a worker, or a
+///   worker *owes a poll*: it is awake, and will poll before it sleeps or runs user code. For the
+///   notifier of the event finds the sleeper announced (I1), and wakes a thread, which owes a poll.
+///   If that poll finds nothing, the event was taken. If the worker takes a chunk and then finds
+///   another one, it notifies the queue again before it handles its chunk; so does a worker that
+///   leaves. A notification that finds as many permits as it would give gives none, because the
+///   threads that take them owe a poll, too. Each permit comes with a signal, `threads + permits`
+///   threads are inside the condition variable, and a thread that leaves it takes a permit if there
+///   is one, even if its time was up; it then polls at least once more. So every permit is taken,
+///   and it does not matter by which thread. A task may be dropped before it polls, so a
+///   notification wakes all tasks, and as many threads as if there were no task. The end of the
+///   graph, and a chunk that a worker left, wake all threads.
 pub(crate) struct WaitQueue {
     state: MaybeMapped<Line<QueueState>>,
     /// Whether the queue may become quiet. It may if membarrier was available when the queue was
@@ -129,6 +169,8 @@ pub(crate) struct WaitQueue {
     condvar: Condvar,
     /// Whether the processes of a segment share the queue; see [`shared_queue`].
     between_processes: bool,
+    /// Whether a notification of progress wakes as many threads as it brings events, not all (I6).
+    wakes_one: bool,
 }
 
 impl WaitQueue {
@@ -145,8 +187,13 @@ impl WaitQueue {
 
     /// Creates a queue that becomes quiet only if `can_be_quiet` is `true`.
     pub(super) fn with_quiet(can_be_quiet: bool) -> WaitQueue {
-        let sleepers =
-            Sleepers { threads: 0, wake_ups: 0, tasks: Vec::new(), spare_buffer: Vec::new() };
+        let sleepers = Sleepers {
+            threads: 0,
+            permits: 0,
+            permitted_at: 0,
+            tasks: Vec::new(),
+            spare_buffer: Vec::new(),
+        };
         WaitQueue {
             state: MaybeMapped::new(Line::new(QueueState::new())),
             can_be_quiet,
@@ -154,7 +201,13 @@ impl WaitQueue {
             sleepers: Mutex::new(sleepers),
             condvar: Condvar::new(),
             between_processes: false,
+            wakes_one: false,
         }
+    }
+
+    /// Creates the queue of a pool's workers, which wakes one thread for each event (I6).
+    pub(crate) fn of_pool() -> WaitQueue {
+        WaitQueue { wakes_one: true, ..WaitQueue::new() }
     }
 
     /// Makes this process's view of a queue that the processes of a segment share.
@@ -196,18 +249,16 @@ impl WaitQueue {
         });
         announced::fence_sleeper(); // The announcement comes before the poll (I1).
         if !twin!("sleeper-blind": ready() => false) && ordered {
-            self.state.notified_at.store(0, Relaxed);
             guard.threads += 1;
-            let before = guard.wake_ups;
             guard = match limit {
                 None => whole(self.condvar.wait(guard)),
                 Some(limit) => whole(self.condvar.wait_timeout(guard, limit)).0,
             };
-            if guard.wake_ups != before {
-                // The notifier that woke this sleeper has withdrawn the sleeper's announcement.
-                let notified_at = self.state.notified_at.load(Relaxed);
-                return (notified_at != 0)
-                    .then(|| Duration::from_nanos(self.now().saturating_sub(notified_at)));
+            let takes = twin!("permit-left": true => limit.is_none());
+            if takes && let Some(notified_at) = guard.take_permit() {
+                // The notifier that gave the permit has withdrawn an announcement.
+                drop(guard);
+                return Some(Duration::from_nanos(self.now().saturating_sub(notified_at)));
             }
             guard.threads -= 1;
         }
@@ -242,15 +293,17 @@ impl WaitQueue {
         self.state.word.fetch_sub(u64::from(SLEEPER) * sleepers as u64, Relaxed);
     }
 
-    /// Continues a notification after its fence: wakes all sleepers, or counts the notification if
-    /// no sleeper is announced.
+    /// Continues a notification after its fence: wakes sleepers, or counts the notification if no
+    /// sleeper is announced. A queue that wakes one wakes at most `most` threads, and if `most` is
+    /// 0, no task.
     #[inline]
-    fn notify_fenced(&self) {
+    fn notify_fenced(&self, most: usize) {
         match self.state.load() {
             QUIET => {}
             FENCED if self.can_be_quiet => self.count_fenced_notify(),
             FENCED => {}
-            _ => self.wake(),
+            _ if most == 0 => {}
+            _ => self.wake(if self.wakes_one { most } else { usize::MAX }),
         }
     }
 
@@ -284,30 +337,39 @@ impl WaitQueue {
         left == 0 || (self.between_processes && left > LONGEST_PAUSE.as_nanos() as u64)
     }
 
+    /// Wakes all tasks, and threads until `most` of them were notified and have not woken up yet.
     #[cold]
-    fn wake(&self) {
+    fn wake(&self, most: usize) {
         self.state.fenced_notifies.store(0, Relaxed);
         if self.between_processes {
             return shared_queue::wake(&self.state);
         }
-        // Only the first notification after a thread fell asleep stores its time: the wake latency
-        // counts from that notification.
-        let _ = self.state.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
+        let now = self.now();
         // The notifier, not the woken thread, withdraws the thread's announcement, so that later
         // notifications make no system call to wake the thread again.
         let take = || {
-            let Sleepers { threads, wake_ups, tasks, spare_buffer } = &mut *lock(&self.sleepers);
-            self.withdraw(std::mem::take(threads));
-            *wake_ups += 1;
-            if tasks.is_empty() {
+            let sleepers = &mut *lock(&self.sleepers);
+            let woken = sleepers.permit(most, now);
+            self.withdraw(woken);
+            let Sleepers { threads, tasks, spare_buffer, .. } = sleepers;
+            let tasks = if tasks.is_empty() {
                 Vec::new()
             } else {
                 std::mem::replace(tasks, std::mem::take(spare_buffer))
-            }
+            };
+            (woken, *threads == 0, tasks)
         };
-        let mut tasks = twin!("notifier-unlocked": take() => Vec::new()); // I2
+        let (woken, is_last, mut tasks) =
+            twin!("notifier-unlocked": take() => (1, true, Vec::<(u64, Waker)>::new())); // I2
         self.withdraw(tasks.len());
-        twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
+        match woken {
+            0 if self.wakes_one => {}
+            1 if self.wakes_one => self.condvar.notify_one(),
+            _ if is_last => {
+                twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
+            }
+            _ => (0..woken).for_each(|_| self.condvar.notify_one()),
+        }
         twin!("tasks-unwoken": () => tasks.clear());
         for (_, task) in tasks.drain(..) {
             // `wake` runs code of the task's executor. A panic in it must not leave the other tasks
@@ -439,30 +501,78 @@ impl WaitQueue {
 }
 
 /// Notifies those `queues` whose indices are in `notifies`; called after the progress is stored. If
-/// all notified queues are quiet, the call costs one load per queue.
+/// all notified queues are quiet, the call costs one load per queue. A queue that wakes one wakes
+/// one thread.
 #[inline]
 pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
-    announced::order_quiet_check(); // The progress comes before the check (I4).
-    let checked = twin!("one-queue-checked": notifies => &notifies[..notifies.len().min(1)]);
-    // In a loom model no queue is quiet, because loom has no membarrier.
-    if cfg!(slipring_loom) || checked.iter().any(|&queue| queues[queue].state.load() != QUIET) {
-        notify_fenced(queues, notifies);
+    notify_up_to(queues, notifies, 1);
+}
+
+/// Like [`notify`], but a queue that wakes one wakes up to `most` threads, because that many events
+/// are available. Threads that were notified before and have not polled yet count, too (I6).
+#[inline]
+pub(crate) fn notify_up_to(queues: &[WaitQueue], notifies: &[usize], most: usize) {
+    if is_any_noisy(queues, notifies) {
+        notify_fenced(queues, notifies, most);
     }
 }
 
-/// Notifies those `queues` whose indices are in `notifies`. The caller has found that at least one
-/// of the notified queues is not quiet.
+/// Returns whether at least one of the notified queues is not quiet.
+#[inline]
+fn is_any_noisy(queues: &[WaitQueue], notifies: &[usize]) -> bool {
+    announced::order_quiet_check(); // The progress comes before the check (I4).
+    let checked = twin!("one-queue-checked": notifies => &notifies[..notifies.len().min(1)]);
+    // In a loom model no queue is quiet, because loom has no membarrier.
+    cfg!(slipring_loom) || checked.iter().any(|&queue| queues[queue].state.load() != QUIET)
+}
+
+/// Like [`notify_up_to`]. The caller has found that at least one of the queues is not quiet.
 #[inline(never)]
-pub(crate) fn notify_fenced(queues: &[WaitQueue], notifies: &[usize]) {
+pub(crate) fn notify_fenced(queues: &[WaitQueue], notifies: &[usize], most: usize) {
     // A single fence suffices for all notified queues: it orders the store of progress before the
     // loads of their state words.
     announced::fence_notifier(); // The progress comes before the state word (I1).
     let notifies = twin!("one-queue-notified": notifies => &notifies[..notifies.len().min(1)]);
-    notifies.iter().for_each(|&queue| queues[queue].notify_fenced());
+    notifies.iter().for_each(|&queue| queues[queue].notify_fenced(most));
 }
 
-/// Notifies all queues. Called when the graph ends.
+/// Like [`notify`], for the release of a chunk by a pool whose own queue `own` wakes one. A release
+/// brings the pool's workers no event, but the last release of a closed ring ends the pool. So the
+/// release wakes all sleepers of `own` if `is_over` returns `true`, and otherwise none.
+#[inline]
+pub(crate) fn notify_released(
+    queues: &[WaitQueue],
+    notifies: &[usize],
+    own: usize,
+    is_over: impl Fn() -> bool,
+) {
+    if is_any_noisy(queues, notifies) {
+        notify_released_fenced(queues, notifies, own, is_over);
+    }
+}
+
+/// Continues [`notify_released`] if one of the queues is not quiet.
+#[inline(never)]
+fn notify_released_fenced(
+    queues: &[WaitQueue],
+    notifies: &[usize],
+    own: usize,
+    is_over: impl Fn() -> bool,
+) {
+    // The thread that ends the graph stores the status, fences, and notifies `own`. If its fence
+    // comes before this one, `is_over` sees the end; otherwise the workers that it wakes see the
+    // release.
+    let unfenced = twin!("last-release-unfenced": None => Some(is_over()));
+    announced::fence_notifier(); // The release comes before the state words (I1) and the status.
+    let most = if unfenced.unwrap_or_else(is_over) { usize::MAX } else { 0 };
+    for &queue in notifies {
+        queues[queue].notify_fenced(if queue == own { most } else { 1 });
+    }
+}
+
+/// Notifies all queues, and wakes all of their sleepers. Called when the graph ends.
 pub(crate) fn notify_all(queues: &[WaitQueue]) {
     announced::fence_ending(); // The ending comes before the state words (I1).
-    queues.iter().for_each(WaitQueue::notify_fenced);
+    let most = twin!("ending-wakes-one": usize::MAX => 1);
+    queues.iter().for_each(|queue| queue.notify_fenced(most));
 }

@@ -69,6 +69,8 @@ struct ModelData {
     progress: Vec<AtomicU64>,
     /// Number of publications that each notifier makes.
     publications: u8,
+    /// Number of publications that workers have taken.
+    taken: AtomicU64,
     /// The tasks of a queue that processes share.
     reactor: Reactor,
     /// The wakers between which the task alternates.
@@ -91,6 +93,7 @@ impl ModelData {
             notifies: (0..queues).collect(),
             progress: (0..notifiers).map(|_| AtomicU64::new(0)).collect(),
             publications,
+            taken: AtomicU64::new(0),
             reactor: Reactor::new(),
             wakers: [0, 1].map(|_| Arc::new(Woken(AtomicU64::new(0)))),
         }
@@ -117,6 +120,29 @@ impl ModelData {
             let limit = (calls < limited).then_some(Duration::ZERO);
             self.queues[queue].sleep(limit, &mut || self.sees_all());
             (!self.sees_all()).then_some(limited.min(calls + 1))
+        })
+    }
+
+    /// Returns the [`Program`] of a pool's worker, which takes one event and ends. The first
+    /// `limited` sleeps have a time limit.
+    fn takes_one(&self, limited: u8) -> Program<'_> {
+        let left = || {
+            let taken = self.taken.load(Relaxed);
+            self.progress[0].load(Relaxed) - taken
+        };
+        Box::new(move |calls| {
+            let (queue, taken) = (&self.queues[0], self.taken.load(Relaxed));
+            if taken < self.progress[0].load(Relaxed)
+                && self.taken.compare_exchange(taken, taken + 1, Relaxed, Relaxed).is_ok()
+            {
+                if calls > 0 && left() > 0 {
+                    queue::notify(&self.queues, &self.notifies);
+                }
+                return None;
+            }
+            let limit = (calls < limited).then_some(Duration::ZERO);
+            queue.sleep(limit, &mut || left() > 0);
+            Some(limited.min(calls) + 1)
         })
     }
 
@@ -163,7 +189,9 @@ impl ModelData {
             assert!(matches!(word as u32, QUIET | FENCED), "queue {i} ends with the word {word}");
             let sleepers = queue.sleepers().peek();
             assert!(
-                sleepers.contains("threads: 0") && sleepers.contains("tasks: []"),
+                ["threads: 0", "permits: 0", "tasks: []"]
+                    .iter()
+                    .all(|part| sleepers.contains(part)),
                 "queue {i} ends with {sleepers}"
             );
         }
@@ -196,6 +224,26 @@ fn two_sleepers(twin: &'static str) -> Explored {
         ("second sleeper", data.sleeps(0, 1)),
     ];
     data.model(threads).explore(twin)
+}
+
+/// Explores one notifier and two workers of a pool, in a queue that wakes one. Each worker takes
+/// one event. The first sleep of the worker `limited` has a time limit.
+fn two_workers(limited: usize, twin: &'static str) -> Explored {
+    let data = ModelData { queues: vec![WaitQueue::of_pool()], ..ModelData::new(1, 1, 2) };
+    let threads = vec![
+        ("notifier", data.publishes(0)),
+        ("first worker", data.takes_one(u8::from(limited == 0))),
+        ("second worker", data.takes_one(u8::from(limited == 1))),
+    ];
+    data.model(threads).explore(twin)
+}
+
+fn two_workers_the_first_limited(twin: &'static str) -> Explored {
+    two_workers(0, twin)
+}
+
+fn two_workers_the_second_limited(twin: &'static str) -> Explored {
+    two_workers(1, twin)
 }
 
 /// Explores a notifier, a task with two wakers, and a task that polls once and disarms.
@@ -258,11 +306,14 @@ macro_rules! models {
     };
 }
 models! {
-    no_sleeper_misses_one_of_two_notifiers: two_notifiers, 120_000;
-    neither_of_two_sleepers_is_left_asleep: two_sleepers, 39_000;
-    neither_of_two_tasks_is_left_asleep: two_tasks, 23_000;
-    neither_of_two_queues_is_missed: two_queues, 122_000;
-    no_thread_sleeps_after_a_refused_barrier: refused_barriers, 65_000;
+    no_sleeper_misses_one_of_two_notifiers: two_notifiers, 88_000;
+    neither_of_two_sleepers_is_left_asleep: two_sleepers, 38_000;
+    neither_of_two_workers_is_left_asleep: two_workers_the_first_limited, 278_000;
+    neither_of_two_workers_is_left_asleep_if_the_second_times_out:
+        two_workers_the_second_limited, 278_000;
+    neither_of_two_tasks_is_left_asleep: two_tasks, 22_000;
+    neither_of_two_queues_is_missed: two_queues, 99_000;
+    no_thread_sleeps_after_a_refused_barrier: refused_barriers, 48_000;
 }
 
 #[test]
@@ -282,4 +333,5 @@ fn every_step_of_a_quiet_queue_is_needed() {
         &["one-queue-checked", "one-queue-notified"],
     );
     catches(two_sleepers, "ends with the word", &["quiet-by-store"]);
+    catches(two_workers_the_first_limited, "subtract with overflow", &["permit-left"]);
 }

@@ -346,6 +346,64 @@ fn a_sleeper_that_times_out_withdraws_its_announcement() {
     }
 }
 
+/// A queue of a pool wakes as many threads as a notification brings events, and all threads at an
+/// end. The others stay announced.
+#[test]
+fn a_queue_of_a_pool_wakes_a_thread_for_each_event() {
+    const THREADS: usize = 6;
+    let queue = WaitQueue::of_pool();
+    let (queues, woken) = (std::slice::from_ref(&queue), AtomicUsize::new(0));
+    let asleep = || lock(queue.sleepers()).threads;
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < BOUND, "{what}");
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                // A sleep may end without a notification.
+                while queue.sleep(None, &mut || false).is_none() {}
+                woken.fetch_add(1, Relaxed);
+            });
+        }
+        until("all fall asleep", &|| asleep() == THREADS);
+        let task = Arc::new(Woken::default());
+        let mut left = THREADS;
+        for (events, expected) in [(0, 0), (1, 1), (2, 2), (usize::MAX, 3)] {
+            assert!(!queue.arm(1, &Waker::from(task.clone()), &mut || false));
+            match events {
+                usize::MAX => queue::notify_all(queues),
+                1 => notify(&queue),
+                _ => queue::notify_up_to(queues, &[0], events),
+            }
+            assert_eq!(task.take(), usize::from(events != 0), "{events} events wake the tasks");
+            queue.disarm(1);
+            left -= expected;
+            assert_eq!(asleep(), left, "{events} events");
+            until("the notified threads wake up", &|| woken.load(Relaxed) == THREADS - left);
+            assert_eq!(word(&queue), (SLEEPER * left as u32) | FENCED);
+        }
+    });
+}
+
+/// A release wakes the other workers of its pool only at an end.
+#[test]
+fn a_release_wakes_its_own_pool_at_the_end() {
+    let queues = [WaitQueue::new(), WaitQueue::of_pool()];
+    let tasks = [(); 2].map(|()| Arc::new(Woken::default()));
+    for (is_over, own) in [(false, 0), (true, 1)] {
+        for (queue, task) in queues.iter().zip(&tasks) {
+            assert!(!queue.arm(1, &Waker::from(task.clone()), &mut || false));
+        }
+        queue::notify_released(&queues, &[0, 1], 1, || is_over);
+        assert_eq!([tasks[0].take(), tasks[1].take()], [1, own]);
+        queues.iter().for_each(|queue| queue.disarm(1));
+    }
+}
+
 /// A waker that panics when it is woken and when it is dropped.
 static PANICS_WHEN_WOKEN: RawWakerVTable =
     RawWakerVTable::new(|data| RawWaker::new(data, &PANICS_WHEN_WOKEN), panics, panics, panics);
