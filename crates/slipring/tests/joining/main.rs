@@ -1,9 +1,11 @@
-//! Readers that join and leave a tap, and workers that join and leave a pool, while the graph runs.
+//! Readers that join and leave a tap, and workers that join and leave a pool, while the graph runs;
+//! pools whose workers sleep.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod pools;
+mod sleepers;
 mod taps;
 mod threads;
 mod traffic;
