@@ -316,9 +316,11 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         } else if self.ended().is_some() {
             // A drop after the graph's end is no failure.
         } else if panicking() {
-            self.state.fail_dropped(self.next());
+            self.state.fail_dropped(self.no_later_than_end(self.next()));
         } else if remain == 0 {
-            control.fail(self.state.stage, Some(self.next()), Cause::Dropped);
+            // Tickets may have moved the claim word past the first unhandled event.
+            let at = control.positions.position(&control.plan, self.state.stage);
+            control.fail(self.state.stage, Some(at), Cause::Dropped);
         }
         // An unfinished chunk stays on the worker's seat, so the seat is not freed.
         if self.bound == IDLE {

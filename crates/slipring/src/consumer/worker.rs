@@ -309,6 +309,15 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
         }
     }
 
+    /// Returns `seq`, or the stream's last position if that is earlier. Tickets move the claim word
+    /// past the last position (I6).
+    pub(crate) fn no_later_than_end(&self, seq: u64) -> u64 {
+        match self.state.control().status.last_position() {
+            Some(end) if ahead(seq, end) > 0 => end,
+            _ => seq,
+        }
+    }
+
     /// Returns the number of handled but unreleased events of the current chunk. Returns `None` if
     /// the worker is idle.
     fn unreleased(&self) -> Option<u64> {
@@ -484,7 +493,7 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
         match self.next == self.chunk_end {
             true => {
                 let claim = self.state.control().positions.line(self.claim_line);
-                PoolWord(claim.load(Relaxed)).seq(self.known())
+                self.no_later_than_end(PoolWord(claim.load(Relaxed)).seq(self.known()))
             }
             false => self.next,
         }

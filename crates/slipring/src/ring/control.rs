@@ -349,9 +349,15 @@ impl Control {
     /// Takes a free seat of a pool. Returns `None` if no seat is free, and an error if no worker of
     /// the pool is left, so that the pool has ended.
     pub(crate) fn acquire_worker(&self, pool: usize) -> Result<Option<usize>, WaitError> {
-        self.membership
-            .acquire_worker(pool, &self.plan.stages[pool])
-            .map_err(|PoolIsOver| self.status.stopped().unwrap_or(WaitError::Closed))
+        match self.membership.acquire_worker(pool, &self.plan.stages[pool]) {
+            Err(PoolIsOver) => Err(self.status.stopped().unwrap_or(WaitError::Closed)),
+            // After the end, tickets keep their seats (`worker::I6`).
+            Ok(None) => {
+                let ended = self.status.ended(self.positions.position(&self.plan, pool));
+                ended.map_or(Ok(None), Err)
+            }
+            Ok(seat) => Ok(seat),
+        }
     }
 
     /// Leaves a chunk for another worker of the pool, and notifies the pool's queue.
