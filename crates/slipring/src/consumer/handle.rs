@@ -136,7 +136,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
 
     /// Returns the position of the next event that this handle lends. For a worker without a chunk,
     /// this is the position up to which the pool's workers had taken events when this worker last
-    /// checked; they may take more at any time.
+    /// checked; they may take more at any time, and workers that spin take a position before its
+    /// event is there.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;

@@ -138,8 +138,9 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     /// per seat. The call allocates only for a wait strategy that learns, such as the default
     /// [`Wait::Adaptive`](crate::Wait::Adaptive) (once, a few hundred bytes).
     ///
-    /// The seat of a worker that leaves in the middle of a chunk is taken until another worker has
-    /// finished that chunk.
+    /// The seat of a worker that leaves in the middle of a chunk is taken until another worker
+    /// takes that chunk over. If that worker already waits for an event of its own, as the workers
+    /// of a pool do that spin, the seat stays taken until this event comes.
     ///
     /// Example: [`Pool`].
     ///

@@ -21,7 +21,7 @@
 //! - I4: a pool's landmark is a recent position of its claim word, at most 2^32 positions plus one
 //!   lap behind it. A worker whose chunk crosses a multiple of 2^32 stores the chunk's end as the
 //!   landmark before it releases the chunk, and until that release the claim word stays within one
-//!   lap of the chunk's start.
+//!   lap of the chunk's start, not counting a ticket for each seat (`worker::I6`).
 
 use crate::base::edge;
 use crate::base::maybe_mapped::MaybeMapped;

@@ -7,8 +7,8 @@
 //! it dies: see [`processes::seat`](crate::processes::seat).
 //!
 //! A worker that leaves its chunk unfinished leaves its seat as an *orphan*. Another worker of the
-//! pool adopts the orphan: that worker becomes the owner of a second seat, until it has finished
-//! the chunk.
+//! pool adopts the orphan, and becomes the owner of its seat. In a ring of one process it gives its
+//! own seat up for that; between processes it owns two until it has finished the chunk.
 //!
 //! Invariants
 //! - I1: only the owner of a seat changes the seat's words. Once the owner is proven dead, only the
