@@ -59,8 +59,8 @@ fn leave_a_ticket(
     })
 }
 
-/// Inside a worker's handler of the last event, another worker of the pool waits on the same thread,
-/// while a third one waits with a ticket at the end.
+/// Inside a worker's handler of the last event, another worker of the pool waits on the same
+/// thread, while a third one waits with a ticket at the end.
 #[test]
 fn a_wait_for_oneself_is_found_at_the_end() {
     with_each(|wait| {

@@ -176,8 +176,8 @@ macro_rules! atomic {
                 Err(value)
             }
 
-            /// Lends the value to the caller, whose reference is the only one. Stores that wait for the
-            /// word's line become visible first.
+            /// Lends the value to the caller, whose reference is the only one. Stores that wait
+            /// for the word's line become visible first.
             #[inline]
             pub fn get_mut(&mut self) -> &mut $t {
                 access::settle(self.at(), size_of::<$t>());
