@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::Read as _;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -158,19 +159,26 @@ fn exec_ends_a_participant() {
     assert_ne!(state_of(role.pid()), 'Z', "the process lives on");
 }
 
-/// Forks a child that lives until it is killed, or for a minute.
+/// Forks a child that lives until it is killed, or for a minute. Returns after the child has run the
+/// handlers that were registered for a fork.
 fn fork_sleeper() -> u32 {
+    let (mut ran, runs) = std::io::pipe().unwrap();
     // SAFETY: the child calls only functions that a child of a process with threads may call.
     match unsafe { libc::fork() } {
-        0 => loop {
-            // SAFETY: as above.
-            unsafe {
+        // SAFETY: as above. The byte lives as long as the call.
+        0 => unsafe {
+            libc::write(runs.as_raw_fd(), (&raw const *b"r").cast(), 1);
+            loop {
                 libc::alarm(60);
                 libc::pause();
             }
         },
         -1 => panic!("no fork: {}", std::io::Error::last_os_error()),
-        pid => pid as u32,
+        pid => {
+            drop(runs);
+            ran.read_exact(&mut [0]).unwrap();
+            pid as u32
+        }
     }
 }
 
