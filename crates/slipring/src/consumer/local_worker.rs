@@ -93,7 +93,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             };
             let end = self.last_seen.wrapping_add(len);
             // If this worker has lost a race for a chunk, its old bound has held up the later
-            // stages until now.
+            // stages until now. The worker's next release notifies its own pool.
             let held_up = self.bound != IDLE;
             self.bound = self.last_seen << 1;
             let control = self.state.control();
@@ -101,7 +101,6 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             // I2: the worker stores its bound before the compare-and-swap of the claim word.
             twin!("bound-after-swap": edge::released::bind(own, self.bound) => ());
             if held_up && twin!("lagging-bound-unnotified": true => false) {
-                // The worker's next release notifies its own pool.
                 control.waits.notify(self.state.plan().notifies_behind());
             }
             let taken = PoolWord::new(end, left).0;
