@@ -290,16 +290,6 @@ fn loom_a_chunk_is_adopted() {
 }
 
 #[test]
-fn loom_twin_orphan_count_unreleased() {
-    caught("pool::loom_a_chunk_is_adopted", "orphan-count-unreleased", ENDLESS);
-}
-
-#[test]
-fn loom_twin_orphan_count_unacquired() {
-    caught("pool::loom_a_chunk_is_adopted", "orphan-count-unacquired", ENDLESS);
-}
-
-#[test]
 fn loom_twin_orphan_unnotified() {
     caught("pool::loom_a_chunk_is_adopted", "orphan-unnotified", Caught::Deadlock(&["s0"]));
 }

@@ -229,13 +229,15 @@ impl Membership {
     pub(crate) fn leave_orphan(&self, pool: usize, stage: &Stage, orphan: Orphan) {
         let Orphan { seat, rest } = orphan;
         self.seats_of(stage)[seat].leave_orphan(rest.start, rest.end);
-        edge::orphaned::count(&self.orphaned[pool]);
+        self.orphaned[pool].fetch_add(1, Relaxed); // a hint
     }
 
-    /// Returns whether the pool has an orphan. Other threads may add or adopt orphans at any time.
+    /// Returns whether the pool seems to have an orphan. The number is a hint that saves the loads
+    /// of all seats: other threads may add or adopt orphans at any time, and a worker may see the
+    /// number before it sees the orphan.
     #[inline(always)]
     pub(crate) fn has_orphans(&self, pool: usize) -> bool {
-        edge::orphaned::see(&self.orphaned[pool]) as isize > 0
+        self.orphaned[pool].load(Relaxed) as isize > 0
     }
 
     /// Takes over an orphan whose first position `accepts` accepts. Returns `None` if the pool has

@@ -217,21 +217,6 @@ pub(crate) mod orphaned {
         may_die!();
         owner.fetch_update(twin!("orphan-unacquired": Acquire => Relaxed), Relaxed, adopt)
     }
-
-    /// Counts an orphan, after it was left.
-    #[inline(always)]
-    pub(crate) fn count(orphans: &AtomicUsize) {
-        orphans.fetch_add(1, twin!("orphan-count-unreleased": Release => Relaxed));
-    }
-
-    /// Loads the number of orphans. If the number that a worker loads includes an orphan, the
-    /// worker also finds that orphan, unless another worker has adopted it. Without this order, a
-    /// worker could see the number, find no orphan, and look again for ever instead of going to
-    /// sleep.
-    #[inline(always)]
-    pub(crate) fn see(orphans: &AtomicUsize) -> usize {
-        orphans.load(twin!("orphan-count-unacquired": Acquire => Relaxed))
-    }
 }
 
 /// The last worker of a pool ends the pool after the releases of all other workers.
