@@ -159,8 +159,8 @@ fn exec_ends_a_participant() {
     assert_ne!(state_of(role.pid()), 'Z', "the process lives on");
 }
 
-/// Forks a child that lives until it is killed, or for a minute. Returns after the child has run the
-/// handlers that were registered for a fork.
+/// Forks a child that lives until it is killed, or for a minute. Returns after the child has run
+/// the handlers that were registered for a fork.
 fn fork_sleeper() -> u32 {
     let (mut ran, runs) = std::io::pipe().unwrap();
     // SAFETY: the child calls only functions that a child of a process with threads may call.
