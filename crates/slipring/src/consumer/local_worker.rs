@@ -285,7 +285,7 @@ impl WorkerRole for LocalWorker {
 }
 
 impl<E, L: Layout> LocalWorkerPosition<E, L> {
-    /// Wakes one more worker if the pool has another chunk. Called by a worker that has slept since
+    /// Wakes more workers if the pool has another chunk. Called by a worker that has slept since
     /// its last chunk (queue::I6).
     #[cold]
     fn pass_on(&mut self) {
