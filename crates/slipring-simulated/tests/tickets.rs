@@ -120,6 +120,9 @@ fn publish(tx: &mut SharedProducer<Event>, by: u64, count: u64, draw: &mut Draw)
                 for (offset, slot) in (0..).zip(slots.iter_mut()) {
                     *slot = (by, number + offset, 0);
                 }
+                if draw.below(2) == 0 {
+                    draw.work(); // Meanwhile other producers publish later events.
+                }
                 slots.publish();
                 number += len;
             }
@@ -194,4 +197,9 @@ fn workers_that_yield_lose_no_event() {
 #[test]
 fn workers_that_sleep_lose_no_event() {
     (1..=SEEDS).for_each(|seed| run(seed, &Wait::Blocking));
+}
+
+#[test]
+fn workers_that_adapt_lose_no_event() {
+    (1..=SEEDS).for_each(|seed| run(seed, &Wait::ADAPTIVE));
 }

@@ -126,7 +126,7 @@ impl Shape {
             // Each reader fetches the line of the event.
             Readers(n) | Spinning(n) | Contiguous(n) if n > 11 => micros(1),
             // Beyond that, the pool's claim word is the bottleneck.
-            Pool(n) | WidePool(n) if n > 11 => micros(2),
+            Pool(n) | WidePool(n) | AdaptivePool(n) if n > 11 => micros(2),
             Producers(n) | SegmentProducers(n) => Duration::from_nanos(150) * n as u32,
             Tasks | Requests => micros(1),
             WaitingShards(_) => micros(3),

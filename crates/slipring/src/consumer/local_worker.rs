@@ -3,6 +3,8 @@
 //!
 //! The module [`worker`](crate::consumer::worker) states the invariants.
 
+use std::cell::Cell;
+
 use crate::base::edge;
 use crate::base::prefetch;
 use crate::base::sync::{Relaxed, now, panicking, twin};
@@ -13,6 +15,7 @@ use crate::errors::{Cause, WaitError};
 use crate::ring::helper;
 use crate::ring::membership::Orphan;
 use crate::ring::owner::Owner;
+use crate::ring::plan::TICKETS_AHEAD;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Stamp;
@@ -29,6 +32,11 @@ pub struct LocalWorker {
     ticket: bool,
     /// Whether the last chunk was a ticket, so that the next chunk probably is one, too.
     drew: bool,
+    /// The worker's new seat, if it has left its ticket in the current wait (`worker::I6`).
+    new_seat: Cell<Option<usize>>,
+    /// Whether the worker slept before its last chunk, so that it probably sleeps in the next wait,
+    /// too.
+    slept: bool,
 }
 
 /// The position of a worker of a ring of one process.
@@ -82,7 +90,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             let word = PoolWord(edge::chunk_taken::see(claim));
             self.last_seen = word.seq(self.known());
             let (len, left, taking) = match self.offer(self.last_seen, word.left()) {
-                Offer::Nothing if draws => (1, 0, Taking::Ticket),
+                Offer::Nothing if draws && self.may_go_ahead() => (1, 0, Taking::Ticket),
                 Offer::Nothing => {
                     self.bind(IDLE);
                     self.chunk_ended = None;
@@ -224,10 +232,46 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         (self.role.ticket, self.taken, self.chunk_ended) = (false, None, None);
     }
 
+    /// Returns whether the position that this worker has last seen in the claim word may become a
+    /// ticket: if the pool's workers can sleep, only a few tickets are outstanding at a time.
+    fn may_go_ahead(&self) -> bool {
+        let start = self.state.control().start;
+        let ahead = TICKETS_AHEAD.min(self.state.core.capacity());
+        !self.state.plan().leaves_tickets()
+            || self.last_seen.wrapping_sub(start) < ahead
+            || self.state.slots.run_at(self.last_seen.wrapping_sub(ahead)) != Stamp::Unpublished
+    }
+
+    /// Takes another seat, and leaves the ticket that the worker holds to the other workers (I6).
+    /// Returns `false` if no seat is free. The worker moves to its new seat when its wait ends
+    /// ([`LocalWorkerPosition::settle`]). If the ticket's event is published by now, the poll that
+    /// precedes each sleep finds it.
+    #[cold]
+    fn leave_ticket(&self) -> bool {
+        let (membership, pool) = (&self.state.control().membership, self.state.plan());
+        let Some(seat) = membership.take_seat(pool) else { return false };
+        let orphan = Orphan { seat: self.worker, rest: self.next..self.chunk_end };
+        membership.leave_orphan(self.state.stage, pool, orphan);
+        self.role.new_seat.set(Some(seat));
+        true
+    }
+
+    /// Moves to the seat that the worker has taken in place of its ticket's seat.
+    fn settle(&mut self) {
+        if let Some(seat) = self.role.new_seat.take() {
+            let line = self.state.plan().bound_line(seat);
+            self_wait::moved(self.state.control(), self.own_line, line);
+            (self.worker, self.own_line, self.bound_line) = (seat, line, line);
+            (self.bound, self.next, self.role.ticket) = (IDLE, self.chunk_end, false);
+        }
+    }
+
     /// Returns whether this worker may draw a ticket (I6).
-    fn may_draw(&self) -> bool {
+    fn may_draw(&mut self) -> bool {
+        let slept = std::mem::take(&mut self.role.slept) || self.state.has_slept;
         let control = self.state.control();
         self.draws_tickets()
+            && !(slept && self.state.plan().leaves_tickets())
             && self.next == self.chunk_end
             && self.bound == IDLE
             && !control.status.is_over()
@@ -263,7 +307,22 @@ impl WorkerRole for LocalWorker {
 
     #[inline(always)]
     fn holds_ticket(&self) -> bool {
-        self.ticket
+        self.ticket && !self.has_left_ticket()
+    }
+
+    #[inline(always)]
+    fn has_left_ticket(&self) -> bool {
+        self.new_seat.get().is_some()
+    }
+
+    fn may_sleep<E, L: Layout>(worker: &LocalWorkerPosition<E, L>) -> bool {
+        let leaves = worker.role.holds_ticket() && worker.state.plan().leaves_tickets();
+        twin!("ticket-kept": !leaves || worker.leave_ticket() => true)
+    }
+
+    #[inline(always)]
+    fn wait_ended<E, L: Layout>(worker: &mut LocalWorkerPosition<E, L>) {
+        worker.settle();
     }
 
     #[inline(always)]
@@ -290,6 +349,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
     #[cold]
     fn pass_on(&mut self) {
         self.state.has_slept = false;
+        self.role.slept = true;
         let pool = self.state.plan();
         if pool.wakes_one && self.is_chunk_left() {
             twin!("not-passed-on": self.state.control().waits.pass_on(pool) => ());
@@ -299,6 +359,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
     /// Gives the worker's seat back, and leaves an unfinished chunk for another worker to adopt.
     fn leave_pool(&mut self) {
         self.disarm();
+        self.settle();
         if twin!("notification-swallowed": self.state.has_slept => false) {
             self.pass_on();
         }

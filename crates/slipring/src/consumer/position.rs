@@ -130,6 +130,16 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     #[inline(always)]
     fn prepare_to_wait(&mut self) {}
 
+    /// Called before each sleep of a wait. If the result is `false`, the thread yields instead. The
+    /// call changes only what [`Availability::wait_ended`] completes.
+    fn may_sleep(&self) -> bool {
+        true
+    }
+
+    /// Called at the end of each wait, also if the wait panicked.
+    #[inline(always)]
+    fn wait_ended(&mut self) {}
+
     /// Called when a wait has ended without an error. If the result is `false`, the wait continues.
     #[inline(always)]
     fn may_end_wait(&mut self) -> bool {

@@ -274,6 +274,10 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
         *self.flushed = Some(self.position.flush_counts());
     }
 
+    fn may_sleep(&mut self) -> bool {
+        self.position.may_sleep()
+    }
+
     fn watch(&mut self, waiter: &Waiter) -> Option<WaitError> {
         let state = self.position.state();
         let is_damaged = || self.position.finds_damage();
@@ -288,15 +292,16 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
 
 /// A guard whose drop stores `learned` and `flushed` in the position's `ConsumerState`, also after
 /// a panic of the wait strategy (I1).
-struct WaitGuard<'s, E, L: Layout, P: ConsumerPosition<E, L>> {
+struct WaitGuard<'s, E, L: Layout, P: Availability<E, L>> {
     position: &'s mut P,
     learned: HandleLearner,
     flushed: Option<LocalCounts>,
     kind: PhantomData<(E, L)>,
 }
 
-impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for WaitGuard<'_, E, L, P> {
+impl<E, L: Layout, P: Availability<E, L>> Drop for WaitGuard<'_, E, L, P> {
     fn drop(&mut self) {
+        self.position.wait_ended();
         let state = self.position.state_mut();
         std::mem::swap(&mut state.learned, &mut self.learned);
         // `flushed` is `None` if the wait ended before any flush of the counts.

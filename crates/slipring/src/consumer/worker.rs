@@ -22,12 +22,16 @@
 //!   finds a recent base even after a long idle time.
 //! - I6: a *ticket* is a chunk of one position, taken before its event is published. Its worker
 //!   polls for this event alone, so idle workers do not race for each event. Only a wait draws a
-//!   ticket, and only if it has no deadline, its strategy never sleeps, its thread runs no other
-//!   stage of the ring, and the graph has no more threads than cores: the event waits for this
-//!   worker. The wait goes on until the ticket's event is published or given up, the worker has
-//!   taken over an orphan, or the pool has ended. So a handle that does not wait holds a ticket
-//!   only after the end, and keeps it: the bounds of tickets keep the pool's frontier at the
-//!   stream's last position.
+//!   ticket, and only if it has no deadline, its thread runs no other stage of the ring, and the
+//!   graph has no more threads than cores: the event waits for this worker. The wait goes on until
+//!   the ticket's event is published or given up, the worker has left its ticket or taken over an
+//!   orphan, or the pool has ended. So a handle that does not wait holds a ticket only after the
+//!   end, and keeps it: the bounds of tickets keep the pool's frontier at the stream's last
+//!   position.
+//!   - A worker that is about to sleep first takes another seat, and leaves its ticket on its old
+//!     seat as an orphan. It sleeps without a ticket, and waits for any event. If no seat is free,
+//!     it does not sleep. So whoever holds a ticket is awake, and a publication need wake no worker
+//!     for a position that the claim word has passed, unless the pool has orphans.
 //!   - The holder finds its event although it does not look at the slots before: a publication
 //!     stamps each of its slots ([`Plan::stamps_each`](crate::ring::plan::Plan::stamps_each)).
 //!   - A worker that takes over an orphan moves to the orphan's seat, and leaves its ticket on its
@@ -72,6 +76,22 @@ pub trait WorkerRole: Sized {
     fn holds_ticket(&self) -> bool {
         false
     }
+
+    /// Returns whether the worker has left its ticket in the current wait, so that it waits for any
+    /// event (I6).
+    #[inline(always)]
+    fn has_left_ticket(&self) -> bool {
+        false
+    }
+
+    /// See [`Availability::may_sleep`].
+    fn may_sleep<E, L: Layout>(_worker: &WorkerPosition<E, L, Self>) -> bool {
+        true
+    }
+
+    /// See [`Availability::wait_ended`].
+    #[inline(always)]
+    fn wait_ended<E, L: Layout>(_worker: &mut WorkerPosition<E, L, Self>) {}
 
     /// Called before a wait without a deadline. An idle worker may draw a ticket (I6).
     #[inline(always)]
@@ -472,7 +492,8 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
             let slots = &self.state.slots;
             return slots.run_at(self.next) != Stamp::Unpublished || R::has_orphans(self);
         }
-        self.next != self.chunk_end || self.is_chunk_left()
+        let holds_chunk = self.next != self.chunk_end && !self.role.has_left_ticket();
+        holds_chunk || self.is_chunk_left()
     }
 
     #[inline(always)]
@@ -485,12 +506,21 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
         !self.role.holds_ticket() || R::take(self) || !self.role.holds_ticket() || self.has_ended()
     }
 
+    fn may_sleep(&self) -> bool {
+        R::may_sleep(self)
+    }
+
+    #[inline(always)]
+    fn wait_ended(&mut self) {
+        R::wait_ended(self);
+    }
+
     fn waits_for(&self) -> usize {
         self.state.core.upstream(self.state.stage, later(self.limit, self.known())).1
     }
 
     fn awaited(&self) -> u64 {
-        match self.next == self.chunk_end {
+        match self.next == self.chunk_end || self.role.has_left_ticket() {
             true => {
                 let claim = self.state.control().positions.line(self.claim_line);
                 self.no_later_than_end(PoolWord(claim.load(Relaxed)).seq(self.known()))

@@ -317,11 +317,10 @@ fn loom_an_orphaned_chunk_bounds_the_frontier() {
     });
 }
 
-/// A thread drops two workers, each of which leaves a chunk, and a third worker adopts chunks.
-/// Because the count already includes the first orphan, the third worker may find the second orphan
-/// before that orphan is counted.
+/// A thread drops two workers, each of which leaves a chunk, and a third worker adopts chunks. An
+/// orphan is counted before it is there, so the third worker may look for it in vain.
 #[test]
-fn loom_an_orphan_is_adopted_before_it_is_counted() {
+fn loom_an_orphan_is_counted_before_it_is_left() {
     explore_unfenced(25, None, || {
         let ring = ring(settings(4), &[(Write, 3, &[])]);
         let mut tx = producer(&ring);
@@ -343,12 +342,12 @@ fn loom_an_orphan_is_adopted_before_it_is_counted() {
 
 #[test]
 fn loom_twin_orphan_unreleased() {
-    caught("pool::loom_an_orphan_is_adopted_before_it_is_counted", "orphan-unreleased", LOST);
+    caught("pool::loom_an_orphan_is_counted_before_it_is_left", "orphan-unreleased", LOST);
 }
 
 #[test]
 fn loom_twin_orphan_unacquired() {
-    caught("pool::loom_an_orphan_is_adopted_before_it_is_counted", "orphan-unacquired", LOST);
+    caught("pool::loom_an_orphan_is_counted_before_it_is_left", "orphan-unacquired", LOST);
 }
 
 #[test]

@@ -1,13 +1,17 @@
 //! Models of tickets: idle workers take positions before their events are published, and each waits
-//! for its own event (`worker::I6`).
+//! for its own event (`worker::I6`). A worker that falls asleep leaves its ticket to the others.
 //!
 //! The models have one producer, two or three workers and up to one reader, on rings of 4 slots.
 
+use std::task::Waker;
+
 use loom::thread;
+use loom::thread::JoinHandle;
 
 use super::pool::{ENDLESS, LOST, mark, publish, read_rest, work, work_off};
 use super::*;
 use crate::consumer::position::Availability as _;
+use crate::consumer::waiting::Waiting as _;
 use Access::{Read, Write};
 
 /// Settings under which idle workers draw tickets: no thread sleeps, and each has a core.
@@ -182,4 +186,88 @@ fn loom_a_ticket_is_given_up() {
 #[test]
 fn loom_twin_given_up_ticket_kept() {
     caught("ticket::loom_a_ticket_is_given_up", "given-up-ticket-kept", ENDLESS);
+}
+
+/// Settings under which idle workers draw tickets and fall asleep.
+fn asleep() -> Settings {
+    Settings { cores: Some(8), ..blocking(4) }
+}
+
+/// Starts a thread with a worker that takes a single event.
+fn take_one(mut worker: PoolWriter<u64>) -> JoinHandle<PoolWriter<u64>> {
+    thread::spawn(move || {
+        let mut batch = worker.batch(1).unwrap();
+        batch.iter_mut().for_each(mark);
+        batch.release();
+        worker
+    })
+}
+
+/// A worker draws a ticket and falls asleep. Another worker may take the ticket's event, and then
+/// the next event wakes the first worker.
+#[test]
+fn loom_a_sleeping_worker_leaves_its_ticket() {
+    explore(300, Some(3), || {
+        let ring = ring(asleep(), &[(Write, 2, &[])]);
+        let mut tx = producer(&ring);
+        let (one, mut two) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
+        let working = take_one(one);
+        publish(&mut tx, 1);
+        if work(&mut two) == 1 {
+            publish(&mut tx, 1);
+        }
+        drop((tx, two, working.join().unwrap()));
+    });
+}
+
+/// A worker draws a ticket, while a task waits for any event. The event wakes the worker if it
+/// sleeps, and otherwise need not wake the task.
+#[test]
+fn loom_a_ticket_beside_a_waiting_task() {
+    explore(300, Some(3), || {
+        let ring = ring(asleep(), &[(Write, 2, &[])]);
+        let mut tx = producer(&ring);
+        let (one, mut two) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
+        assert!(!two.position().arm(Waker::noop()));
+        let working = take_one(one);
+        publish(&mut tx, 1);
+        drop(working.join().unwrap());
+        drop((tx, two));
+    });
+}
+
+/// A worker that has left its ticket finds the end of the ring, and the stage behind the pool sees
+/// the event.
+#[test]
+fn loom_a_left_ticket_ends_with_the_ring() {
+    explore(300, Some(2), || {
+        let ring = ring(asleep(), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 1));
+        let (mut one, two) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
+        let working = thread::spawn(move || one.for_each(|event, _| mark(event)).unwrap());
+        publish(&mut tx, 1);
+        drop(tx);
+        assert_eq!(working.join().unwrap(), 1, "events were lost or handled twice");
+        let mut seen = Vec::new();
+        rx.for_each(|&event, _| seen.push(event)).unwrap();
+        assert_eq!(seen, [100], "handled events are not released");
+        drop(two);
+    });
+}
+
+/// Declares a test for each twin of the models of sleeping workers. In each twin's deadlock, a
+/// worker stays asleep.
+macro_rules! twins {
+    ($($test:ident: $model:literal, $twin:literal;)+) => {
+        $(
+            #[test]
+            fn $test() {
+                caught(concat!("ticket::", $model), $twin, Caught::Deadlock(&["s0"]));
+            }
+        )+
+    };
+}
+twins! {
+    loom_twin_ticket_kept: "loom_a_sleeping_worker_leaves_its_ticket", "ticket-kept";
+    loom_twin_left_tickets_unasked: "loom_a_ticket_beside_a_waiting_task", "left-tickets-unasked";
 }

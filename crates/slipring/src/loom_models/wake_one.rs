@@ -138,6 +138,8 @@ macro_rules! twins {
 }
 twins! {
     loom_twin_not_passed_on: "loom_a_notification_is_passed_on", "not-passed-on";
+    loom_twin_following_event_unasked:
+        "loom_a_notification_is_passed_on", "following-event-unasked";
     loom_twin_batch_not_passed_on: "loom_a_release_wakes_two_workers", "not-passed-on";
     loom_twin_notification_swallowed: "loom_a_notified_worker_leaves", "notification-swallowed";
     loom_twin_ending_wakes_one: "loom_an_ending_wakes_two_workers", "ending-wakes-one";

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::sync::{panicking, twin};
 use crate::errors::{Cause, ClaimError, WaitError};
 use crate::ring::control::Control;
-use crate::ring::core::Core;
+use crate::ring::core::{Core, Taken};
 use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
@@ -178,6 +178,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(crate) learned: HandleLearner,
     /// The check by which a publication decides whether to notify wait queues.
     pub(crate) quiet_check: QuietCheck,
+    /// What this handle has last read of the claim word of a pool that sleeps.
+    pub(crate) taken: Taken,
     pub(crate) counts: LocalCounts,
     /// The values of `counts` at the handle's last flush to the graph's counters.
     flushed: LocalCounts,
@@ -241,6 +243,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             open_claim: None,
             learned,
             quiet_check: core.control.waits.quiet_check(&core.control.plan),
+            taken: Taken::at(next),
             counts: LocalCounts::default(),
             flushed: LocalCounts::default(),
             armed_at: u64::MAX,

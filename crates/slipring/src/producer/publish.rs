@@ -83,7 +83,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         planted!("fenced-publication": order_quiet_check() => edge::announced::fence_notifier());
         // SAFETY: queue::I5; the core is alive.
         if !unsafe { self.quiet_check.is_quiet() } {
-            self.core.control.waits.notify_publication(&self.core.control.plan, len);
+            self.core.notify_publication(seq, len, &mut self.taken);
         }
         // The comparison reads no memory.
         if (before ^ after) >= FLUSH_EVERY {

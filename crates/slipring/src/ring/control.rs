@@ -346,7 +346,7 @@ impl Control {
         &self.membership.seats[self.plan.seats_of(party)]
     }
 
-    /// Takes a free seat of a pool. Returns `None` if no seat is free, and an error if no worker of
+    /// Takes a free seat of a pool. Returns `None` if the pool is full, and an error if no worker of
     /// the pool is left, so that the pool has ended.
     pub(crate) fn acquire_worker(&self, pool: usize) -> Result<Option<usize>, WaitError> {
         match self.membership.acquire_worker(pool, &self.plan.stages[pool]) {
@@ -454,6 +454,10 @@ impl Condition for Subject<'_> {
 
     fn flush(&mut self) {
         self.awaited.flush();
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        self.awaited.may_sleep()
     }
 
     fn is_oversubscribed(&self) -> bool {

@@ -25,7 +25,7 @@ use crate::ring::positions::Positions;
 use crate::ring::slots::{Layout, Storage, View};
 use crate::ring::snapshot;
 use crate::ring::stamp::{self, MAX_RUN, Stamp};
-use crate::ring::words::ahead;
+use crate::ring::words::{PoolWord, ahead};
 use crate::ring::world::Watched;
 
 /// The slots of a ring, and all other data that the ring's handles share.
@@ -231,6 +231,47 @@ impl<E, L: Layout> Core<E, L> {
             return edge::slot_published::stamp_recorded(slot, word);
         }
         edge::slot_published::stamp(slot, word);
+    }
+
+    /// Notifies the queues of the stages that wait for the publication of the `len` positions from
+    /// `seq` on. Called by producers after the publication, if `QuietCheck::is_quiet` returned
+    /// `false`. `taken` holds what the producer has last read of a pool's claim word.
+    #[inline(never)]
+    pub(crate) fn notify_publication(&self, seq: u64, len: u64, taken: &mut Taken) {
+        let (plan, taken) = (&self.control.plan, Cell::from_mut(taken));
+        self.control.waits.notify_publication(&plan.producer_notifies, |queue| {
+            let untaken = plan.pools[queue].map_or(len, |pool| self.untaken(pool, seq, len, taken));
+            usize::try_from(untaken).unwrap_or(usize::MAX)
+        });
+    }
+
+    /// Returns how many sleeping workers of a pool the publication of the `len` positions from
+    /// `seq` on needs (queue::I6). The positions before the claim word are taken, and a worker that
+    /// waits for its ticket is awake.
+    fn untaken(&self, pool: usize, seq: u64, len: u64, taken: &Cell<Taken>) -> u64 {
+        let Control { plan, membership, positions, .. } = &self.control;
+        let left = membership.has_orphans(pool);
+        if !plan.draws_tickets(pool) || twin!("left-tickets-unasked": left => false) {
+            return len;
+        }
+        let end = seq.wrapping_add(len);
+        let known = taken.get();
+        if plan.many_producers || known.pool != pool || ahead(end, known.before) > 0 {
+            // The claim word is only a position here, and publishes nothing.
+            let word = PoolWord(positions.line(plan.stages[pool].line).load(Relaxed));
+            taken.set(Taken { pool, before: word.seq(seq) });
+        }
+        let before = taken.get().before;
+        match u64::try_from(ahead(end, before)) {
+            Ok(untaken @ 1..) => untaken.min(len),
+            // Other producers may have published the next positions before this one. Their
+            // notifications woke workers that could not take them yet.
+            _ if plan.many_producers => {
+                let follows = self.slots.run_at(before) != Stamp::Unpublished;
+                u64::from(twin!("following-event-unasked": follows => false))
+            }
+            _ => 0,
+        }
     }
 
     // Gating.
@@ -474,5 +515,21 @@ impl<E, L: Layout> Drop for Core<E, L> {
         // An observer may have failed the graph after the graph's handles were dropped, so a
         // failure may still be stored.
         drop_contained(self.control.status.take_failure());
+    }
+}
+
+/// A position that a pool's claim word has reached. A producer keeps it, because it need not load
+/// the word again before it publishes a position behind it.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken {
+    pool: usize,
+    /// The workers have taken all positions before this one.
+    before: u64,
+}
+
+impl Taken {
+    /// Returns what a new producer knows, whose publications all end after `start`.
+    pub(crate) fn at(start: u64) -> Taken {
+        Taken { pool: 0, before: start }
     }
 }

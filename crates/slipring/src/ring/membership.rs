@@ -87,10 +87,8 @@ pub(crate) struct Membership {
     pub(crate) cells: Box<[MaybeMapped<[AtomicU64]>]>,
     /// The number that marks a seat as owned by a handle of this process.
     pub(crate) participant: u32,
-    /// Number of each pool's orphans, indexed by stage. A leaving worker first leaves its orphan
-    /// and then counts it, and another worker may adopt the orphan in between. So the number may be
-    /// too low, and even below zero, until all leaving workers have counted their orphans and
-    /// notified the pool.
+    /// Number of each pool's orphans, indexed by stage. An orphan is counted before it is left, and
+    /// counted out after it was adopted, so the number is never too low.
     orphaned: Box<[Line<AtomicUsize>]>,
 }
 
@@ -118,11 +116,11 @@ impl Membership {
 
     /// Returns the seats of a stage.
     pub(crate) fn seats_of(&self, stage: &Stage) -> &[Line<Seat>] {
-        &self.seats[stage.first_seat..][..stage.delivery.room()]
+        &self.seats[stage.first_seat..][..stage.seats]
     }
 
     /// Takes a free seat of a stage. Returns `None` if no seat is free.
-    fn take_seat(&self, stage: &Stage) -> Option<usize> {
+    pub(crate) fn take_seat(&self, stage: &Stage) -> Option<usize> {
         let take = |seat: &Line<Seat>| {
             let taken = seat.take(self.participant).is_ok();
             twin!("bounded-seat": taken => taken || seat.adopt(self.participant).is_some())
@@ -198,25 +196,23 @@ impl Membership {
 
     // Workers.
 
-    /// Adds a worker to a pool, and returns the worker's seat. Returns `None` if no seat is free,
-    /// and an error if every worker of the pool has left.
+    /// Adds a worker to a pool, and returns the worker's seat. Returns `None` if the pool has no
+    /// room or no free seat, and an error if every worker of the pool has left.
     pub(crate) fn acquire_worker(
         &self,
         pool: usize,
         stage: &Stage,
     ) -> Result<Option<usize>, PoolIsOver> {
         let Some(seat) = self.take_seat(stage) else { return Ok(None) };
-        let added = self.add_worker(pool);
-        if added.is_err() {
-            self.free_seat(stage, seat);
+        let workers = 1..stage.delivery.room();
+        let add = |count| workers.contains(&count).then_some(count + 1);
+        match self.alive[pool].fetch_update(Relaxed, Relaxed, add) {
+            Ok(_) => return Ok(Some(seat)),
+            Err(count) => {
+                self.free_seat(stage, seat);
+                if count == 0 { Err(PoolIsOver) } else { Ok(None) }
+            }
         }
-        added.map(|()| Some(seat))
-    }
-
-    /// Adds a worker to a pool, if the pool still has at least one worker.
-    fn add_worker(&self, pool: usize) -> Result<(), PoolIsOver> {
-        let add = |count| (count != 0).then_some(count + 1);
-        self.alive[pool].fetch_update(Relaxed, Relaxed, add).map(drop).map_err(|_| PoolIsOver)
     }
 
     /// Subtracts a worker; returns how many workers of the pool are left.
@@ -225,19 +221,20 @@ impl Membership {
     }
 
     /// Leaves the unfinished chunk of a seat as an orphan, which another worker of the pool can
-    /// adopt. The caller must then notify the pool's queue.
+    /// adopt. Unless it is the ticket of a worker that falls asleep (`worker::I6`), the caller must
+    /// then notify the pool's queue.
     pub(crate) fn leave_orphan(&self, pool: usize, stage: &Stage, orphan: Orphan) {
         let Orphan { seat, rest } = orphan;
+        self.orphaned[pool].fetch_add(1, Relaxed);
         self.seats_of(stage)[seat].leave_orphan(rest.start, rest.end);
-        self.orphaned[pool].fetch_add(1, Relaxed); // a hint
     }
 
-    /// Returns whether the pool seems to have an orphan. The number is a hint that saves the loads
-    /// of all seats: other threads may add or adopt orphans at any time, and a worker may see the
-    /// number before it sees the orphan.
+    /// Returns whether the pool may have an orphan. The number saves the loads of all seats: other
+    /// threads may add or adopt orphans at any time, and a worker may see the number before it sees
+    /// the orphan.
     #[inline(always)]
     pub(crate) fn has_orphans(&self, pool: usize) -> bool {
-        self.orphaned[pool].load(Relaxed) as isize > 0
+        self.orphaned[pool].load(Relaxed) != 0
     }
 
     /// Takes over an orphan whose first position `accepts` accepts. Returns `None` if the pool has

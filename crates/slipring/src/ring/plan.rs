@@ -44,12 +44,14 @@ pub(crate) struct Stage {
     /// |---|---|
     /// | each | the released position |
     /// | shards | what each shard has passed |
-    /// | pool | the claim word, a bound per worker, the landmark |
+    /// | pool | the claim word, a bound per seat, the landmark |
     /// | tap | the members (see [`Delivery::has_member_bits`]), a bound and a badge per member |
     pub(crate) line: usize,
-    /// Index of the stage's first seat. The stage has one seat for each handle that it has room
-    /// for.
+    /// Index of the stage's first seat.
     pub(crate) first_seat: usize,
+    /// Number of the stage's seats: one for each handle that it has room for, and [`TICKETS_LEFT`]
+    /// more if its workers leave tickets.
+    pub(crate) seats: usize,
     /// Indices of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
     /// The cache line on which the stage announces positions, and the taps that it follows; `None`
@@ -86,19 +88,27 @@ impl Stage {
     }
     /// Returns the index of the line that holds the badge of the member at `seat`.
     pub(crate) fn badge_line(&self, seat: usize) -> usize {
-        self.line + 1 + self.delivery.room() + seat
+        self.line + 1 + self.seats + seat
+    }
+    /// Returns whether the stage's workers leave their tickets before they sleep (`worker::I6`).
+    pub(crate) fn leaves_tickets(&self) -> bool {
+        self.seats > self.delivery.room()
     }
     /// Returns the index of the line that holds the pool's landmark, a recent position of the
     /// pool's claim word.
     #[inline(always)]
     pub(crate) fn landmark_line(&self) -> usize {
-        self.line + 1 + self.delivery.room()
+        self.line + 1 + self.seats
+    }
+    /// Returns the number of the stage's lines.
+    fn lines(&self) -> usize {
+        self.delivery.lines() + self.seats - self.delivery.room()
     }
     /// Returns a position that is no later than a pool's frontier, if `claimed` is a position of
     /// the pool's claim word. The claim word is at most a lap ahead of the frontier, and a ticket
     /// for each seat (`worker::I6`).
     pub(crate) fn a_lap_before(&self, claimed: u64, capacity: usize) -> u64 {
-        claimed.wrapping_sub((capacity + self.delivery.room()) as u64)
+        claimed.wrapping_sub((capacity + self.seats) as u64)
     }
 }
 
@@ -109,6 +119,14 @@ pub(crate) struct Guard {
     pub(crate) line: usize,
     pub(crate) taps: Vec<usize>,
 }
+
+/// Largest number of positions that a pool's tickets may be ahead of its events, if its workers can
+/// sleep. Further workers that find no event draw no ticket, and fall asleep, so that they use no
+/// cores. With 3 to 8, an event costs about the same (simulated); with 2, the third of three workers
+/// sleeps and wakes up too often.
+pub(crate) const TICKETS_AHEAD: u64 = 4;
+/// Number of seats that a pool has for the tickets that sleeping workers have left.
+pub(crate) const TICKETS_LEFT: usize = TICKETS_AHEAD as usize;
 
 /// Line of the claim word, which only rings with many producers use.
 pub(crate) const CLAIM_LINE: usize = 0;
@@ -155,6 +173,9 @@ pub(crate) struct Plan {
     pub(crate) lines: usize,
     /// Number of wait queues.
     pub(crate) queues: usize,
+    /// For each queue, the pool whose workers it wakes one at a time (queue::I6); `None` for a
+    /// queue that wakes all of its sleepers.
+    pub(crate) pools: Vec<Option<usize>>,
     /// Index of the producers' first seat. The producers' seats come after the seats of all stages.
     pub(crate) first_producer_seat: usize,
     /// Number of the producers' seats. In a ring of one process, producers need no seats, so their
@@ -225,6 +246,7 @@ impl Plan {
             producer_partitions,
             lines: draft.lines,
             queues: draft.queues,
+            pools: (0..draft.queues).map(|queue| draft.pool_of(queue)).collect(),
             first_producer_seat: draft.seats,
             producer_seats: 1,
             capacity,
@@ -261,13 +283,13 @@ impl Plan {
     pub(crate) fn stage_of(&self, line: usize) -> Option<usize> {
         self.stages
             .iter()
-            .position(|stage| (stage.line..stage.line + stage.delivery.lines()).contains(&line))
+            .position(|stage| (stage.line..stage.line + stage.lines()).contains(&line))
     }
 
     /// Returns the indices of a party's seats.
     pub(crate) fn seats_of(&self, party: usize) -> Range<usize> {
         let (first, count) = match self.stages.get(party) {
-            Some(stage) => (stage.first_seat, stage.delivery.room()),
+            Some(stage) => (stage.first_seat, stage.seats),
             None => (self.first_producer_seat, self.producer_seats),
         };
         first..first + count
@@ -304,11 +326,13 @@ impl Plan {
     }
 
     /// Returns whether the idle workers of a stage draw tickets (`worker::I6`): it is a pool of
-    /// several, finds events by their stamps, and its workers never sleep.
+    /// several, finds events by their stamps, and its workers never sleep or leave their tickets
+    /// before they do.
+    #[inline]
     pub(crate) fn draws_tickets(&self, stage: usize) -> bool {
-        let Stage { delivery, wait, .. } = &self.stages[stage];
-        let is_pool = matches!(delivery, Delivery::Pool { room: 2.., .. });
-        is_pool && self.reads_stamps(stage) && wait.stays_awake()
+        let pool = &self.stages[stage];
+        let is_pool = matches!(pool.delivery, Delivery::Pool { room: 2.., .. });
+        is_pool && self.reads_stamps(stage) && (pool.leaves_tickets() || pool.wait.stays_awake())
     }
 
     // A party is a stage, which has the same index here as in `stages`, or the producers.
@@ -329,7 +353,7 @@ impl Plan {
 
     /// Returns whether the queue with this index wakes one worker for each event.
     pub(crate) fn wakes_one(&self, queue: usize) -> bool {
-        self.stages.iter().any(|stage| stage.wakes_one && stage.queue == queue)
+        self.pools[queue].is_some()
     }
 
     /// Returns whether a waiting party sleeps until a notification.
@@ -402,9 +426,11 @@ impl<'s> Draft<'s> {
         let spec = &self.specs[number];
         let guard = self.guard(&spec.after);
         let line = self.lines;
-        self.lines += spec.delivery.lines();
+        let room = spec.delivery.room();
+        let seats = room + if self.leaves_tickets(number) { TICKETS_LEFT } else { 0 };
+        self.lines += spec.delivery.lines() + seats - room;
         let first_seat = self.seats;
-        self.seats += spec.delivery.room();
+        self.seats += seats;
         Stage {
             guard,
             announced: Vec::new(),
@@ -418,12 +444,25 @@ impl<'s> Draft<'s> {
             policy: spec.policy.clone(),
             line,
             first_seat,
+            seats,
             queue: self.queue_of[number],
             notifies: self.stage_notifies(number),
             wait: self.strategies[number].clone(),
             parks: self.parks[number],
             wakes_one: self.wakes_one[number],
         }
+    }
+
+    /// Returns whether a stage's workers leave their tickets before they sleep (`worker::I6`).
+    fn leaves_tickets(&self, stage: usize) -> bool {
+        let StageSpec { delivery, after, .. } = &self.specs[stage];
+        let may_draw = matches!(delivery, Delivery::Pool { room: 2.., .. }) && after.is_empty();
+        may_draw && self.wakes_one[stage] && self.strategies[stage].timeout().is_none()
+    }
+
+    /// Returns the pool that has this queue alone.
+    fn pool_of(&self, queue: usize) -> Option<usize> {
+        (0..self.specs.len()).find(|&stage| self.wakes_one[stage] && self.queue_of[stage] == queue)
     }
 
     /// Makes the [`Guard`] of a party that follows the stages in `after`, and assigns a line to the

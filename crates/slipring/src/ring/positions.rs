@@ -52,8 +52,8 @@ impl Positions {
             };
         }
         let Some(stage) = plan.stage_of(line) else { return start };
-        let Stage { delivery, line: first, .. } = &plan.stages[stage];
-        let seats = 1..=delivery.room();
+        let Stage { delivery, line: first, seats, .. } = &plan.stages[stage];
+        let seats = 1..=*seats;
         match (delivery, line - first) {
             (Delivery::Pool { .. }, 0) => PoolWord::new(start, 0).0,
             (Delivery::Pool { .. } | Delivery::Tap(_), seat) if seats.contains(&seat) => IDLE,
@@ -136,7 +136,7 @@ impl Positions {
         let stage = &plan.stages[number];
         match stage.delivery {
             Delivery::Each => edge::released::see(self.line(stage.line)),
-            Delivery::Pool { room, .. } => self.pool_frontier(stage, room, lower_bound),
+            Delivery::Pool { .. } => self.pool_frontier(stage, lower_bound),
             Delivery::Shards(shards) => self.least_passed(stage.line, shards, lower_bound),
             Delivery::Tap(_) => {
                 let (up, _) = self.upstream(plan, number, lower_bound);
@@ -148,11 +148,11 @@ impl Positions {
 
     /// Returns the frontier of a pool (I2).
     #[inline]
-    fn pool_frontier(&self, stage: &Stage, room: usize, lower_bound: u64) -> u64 {
+    fn pool_frontier(&self, stage: &Stage, lower_bound: u64) -> u64 {
         let claim = self.line(stage.line);
         // I2: the claim word is loaded before the bounds.
         let word = PoolWord(edge::chunk_taken::see_for_frontier(claim));
-        let bounds = self.least_bound(stage, room, lower_bound);
+        let bounds = self.least_bound(stage, lower_bound);
         let word = twin!("frontier-word-last": word => PoolWord(edge::chunk_taken::see_for_frontier(claim)));
         let least = bounds.min(ahead(word.seq(lower_bound), lower_bound));
         // A worker that lost a race for a chunk may show an old bound for a moment, and the least
@@ -163,9 +163,9 @@ impl Positions {
     /// Returns the distance from `lower_bound` to the smallest bound of a pool's workers or a tap's
     /// members, in events. Returns `i64::MAX` if all workers or members are idle.
     #[inline(always)]
-    fn least_bound(&self, stage: &Stage, room: usize, lower_bound: u64) -> i64 {
+    fn least_bound(&self, stage: &Stage, lower_bound: u64) -> i64 {
         let mut least = i64::MAX;
-        for bound in &self.lines[stage.bound_line(0)..stage.bound_line(room)] {
+        for bound in &self.lines[stage.bound_line(0)..stage.bound_line(stage.seats)] {
             let bound = edge::released::see_bound(bound);
             if bound & IDLE == 0 {
                 least = least.min(bound_ahead(bound, lower_bound));
@@ -348,7 +348,7 @@ impl Positions {
         if tap.delivery.has_member_bits() {
             self.least_of_members(tap, members, lower_bound)
         } else {
-            self.least_bound(tap, tap.delivery.room(), lower_bound)
+            self.least_bound(tap, lower_bound)
         }
     }
 

@@ -97,6 +97,11 @@ pub(crate) trait Awaited {
     /// Adds the handle's new counts to the graph's counters.
     fn flush(&mut self) {}
 
+    /// Called before each sleep; see [`Condition::may_sleep`](crate::wait::Condition::may_sleep).
+    fn may_sleep(&mut self) -> bool {
+        true
+    }
+
     /// Returns the error that ends the wait, for example because a process that should bring the
     /// awaited progress has died. Called as often as [`Awaited::notice`] says.
     fn watch(&mut self, _waiter: &Waiter) -> Option<WaitError> {
@@ -169,7 +174,7 @@ impl Waits {
             return;
         }
         if self.always_fences {
-            queue::notify_fenced(&self.queues, queues, 1);
+            queue::notify_fenced(&self.queues, queues, |_| 1);
         } else {
             queue::notify(&self.queues, queues);
         }
@@ -186,7 +191,7 @@ impl Waits {
     /// It wakes two, and each of them may wake two more, so that a burst soon wakes all workers.
     #[cold]
     pub(crate) fn pass_on(&self, pool: &Stage) {
-        queue::notify_up_to(&self.queues, &[pool.queue], 2);
+        queue::notify_up_to(&self.queues, &[pool.queue], |_| 2);
     }
 
     /// Wakes all sleepers of a stage's queue.
@@ -194,14 +199,13 @@ impl Waits {
         queue::notify_all(std::slice::from_ref(&self.queues[stage.queue]));
     }
 
-    /// Notifies the queues of the stages that wait for a publication of `len` positions. Called by
-    /// producers after a publication, if `QuietCheck::is_quiet` returned `false`.
-    pub(crate) fn notify_publication(&self, plan: &Plan, len: u64) {
-        let most = usize::try_from(len).unwrap_or(usize::MAX);
-        match &plan.producer_notifies[..] {
+    /// Notifies the `queues` that a publication notifies. A queue that wakes one wakes up to
+    /// `most(queue)` threads, where `queue` is its index.
+    pub(crate) fn notify_publication(&self, queues: &[usize], most: impl Fn(usize) -> usize) {
+        match queues {
             [] => {}
-            queues if self.loads_several => queue::notify_up_to(&self.queues, queues, most),
-            queues => queue::notify_fenced(&self.queues, queues, most),
+            _ if self.loads_several => queue::notify_up_to(&self.queues, queues, most),
+            _ => queue::notify_fenced(&self.queues, queues, most),
         }
     }
 

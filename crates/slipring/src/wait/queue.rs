@@ -149,10 +149,13 @@ impl Sleepers {
 /// - I6: the threads of a queue that wakes one are workers of one pool, each of which can take any
 ///   event. While an event waits and a worker sleeps, a notifier is about to wake a worker, or a
 ///   worker *owes a poll*: it is awake, and will poll before it sleeps or runs user code. For the
-///   notifier of the event finds the sleeper announced (I1), and wakes a thread, which owes a poll.
-///   If that poll finds nothing, the event was taken. If the worker takes a chunk and then finds
-///   another one, it notifies the queue again before it handles its chunk; so does a worker that
-///   leaves. A notification that finds as many permits as it would give gives none, because the
+///   notifier of the event finds the sleeper announced (I1), and wakes a thread, which owes a poll,
+///   or finds that the event's position is taken, and not as an orphan: then its worker has taken
+///   the event, or waits for it with a ticket, and so owes a poll (`worker::I6`). If a poll finds
+///   nothing, the event was taken. If a worker that slept takes a chunk and then finds another one,
+///   it notifies the queue again before it handles its chunk; so does a worker that leaves. A
+///   worker that did not sleep owes nothing, so if the claim word has passed a publication and an
+///   event follows there, the publication's notifier wakes a thread for that event. A notification that finds as many permits as it would give gives none, because the
 ///   threads that take them owe a poll, too. Each permit comes with a signal, `threads + permits`
 ///   threads are inside the condition variable, and a thread that leaves it takes a permit if there
 ///   is one, even if its time was up; it then polls at least once more. So every permit is taken,
@@ -294,16 +297,19 @@ impl WaitQueue {
     }
 
     /// Continues a notification after its fence: wakes sleepers, or counts the notification if no
-    /// sleeper is announced. A queue that wakes one wakes at most `most` threads, and if `most` is
+    /// sleeper is announced. A queue that wakes one wakes at most `most()` threads, and if that is
     /// 0, no task.
     #[inline]
-    fn notify_fenced(&self, most: usize) {
+    fn notify_fenced(&self, most: impl Fn() -> usize) {
         match self.state.load() {
             QUIET => {}
             FENCED if self.can_be_quiet => self.count_fenced_notify(),
             FENCED => {}
-            _ if most == 0 => {}
-            _ => self.wake(if self.wakes_one { most } else { usize::MAX }),
+            _ if !self.wakes_one => self.wake(usize::MAX),
+            _ => match most() {
+                0 => {}
+                most => self.wake(most),
+            },
         }
     }
 
@@ -505,13 +511,18 @@ impl WaitQueue {
 /// one thread.
 #[inline]
 pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
-    notify_up_to(queues, notifies, 1);
+    notify_up_to(queues, notifies, |_| 1);
 }
 
-/// Like [`notify`], but a queue that wakes one wakes up to `most` threads, because that many events
-/// are available. Threads that were notified before and have not polled yet count, too (I6).
+/// Like [`notify`], but a queue that wakes one wakes up to `most(queue)` threads, where `queue` is
+/// its index: as many as the events that no worker has taken. Threads that were notified before and
+/// have not polled yet count, too (I6).
 #[inline]
-pub(crate) fn notify_up_to(queues: &[WaitQueue], notifies: &[usize], most: usize) {
+pub(crate) fn notify_up_to(
+    queues: &[WaitQueue],
+    notifies: &[usize],
+    most: impl Fn(usize) -> usize,
+) {
     if is_any_noisy(queues, notifies) {
         notify_fenced(queues, notifies, most);
     }
@@ -528,12 +539,16 @@ fn is_any_noisy(queues: &[WaitQueue], notifies: &[usize]) -> bool {
 
 /// Like [`notify_up_to`]. The caller has found that at least one of the queues is not quiet.
 #[inline(never)]
-pub(crate) fn notify_fenced(queues: &[WaitQueue], notifies: &[usize], most: usize) {
+pub(crate) fn notify_fenced(
+    queues: &[WaitQueue],
+    notifies: &[usize],
+    most: impl Fn(usize) -> usize,
+) {
     // A single fence suffices for all notified queues: it orders the store of progress before the
     // loads of their state words.
     announced::fence_notifier(); // The progress comes before the state word (I1).
     let notifies = twin!("one-queue-notified": notifies => &notifies[..notifies.len().min(1)]);
-    notifies.iter().for_each(|&queue| queues[queue].notify_fenced(most));
+    notifies.iter().for_each(|&queue| queues[queue].notify_fenced(|| most(queue)));
 }
 
 /// Like [`notify`], for the release of a chunk by a pool whose own queue `own` wakes one. A release
@@ -566,7 +581,7 @@ fn notify_released_fenced(
     announced::fence_notifier(); // The release comes before the state words (I1) and the status.
     let most = if unfenced.unwrap_or_else(is_over) { usize::MAX } else { 0 };
     for &queue in notifies {
-        queues[queue].notify_fenced(if queue == own { most } else { 1 });
+        queues[queue].notify_fenced(|| if queue == own { most } else { 1 });
     }
 }
 
@@ -574,5 +589,5 @@ fn notify_released_fenced(
 pub(crate) fn notify_all(queues: &[WaitQueue]) {
     announced::fence_ending(); // The ending comes before the state words (I1).
     let most = twin!("ending-wakes-one": usize::MAX => 1);
-    queues.iter().for_each(|queue| queue.notify_fenced(most));
+    queues.iter().for_each(|queue| queue.notify_fenced(|| most));
 }

@@ -377,7 +377,7 @@ fn a_queue_of_a_pool_wakes_a_thread_for_each_event() {
             match events {
                 usize::MAX => queue::notify_all(queues),
                 1 => notify(&queue),
-                _ => queue::notify_up_to(queues, &[0], events),
+                _ => queue::notify_up_to(queues, &[0], |_| events),
             }
             assert_eq!(task.take(), usize::from(events != 0), "{events} events wake the tasks");
             queue.disarm(1);

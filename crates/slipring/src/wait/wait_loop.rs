@@ -128,6 +128,11 @@ pub(crate) trait Condition {
     /// first sleep, or when the time of [`Condition::flush_after`] has passed.
     fn flush(&mut self) {}
 
+    /// Called before each sleep. If the result is `false`, the waiter yields instead.
+    fn may_sleep(&mut self) -> bool {
+        true
+    }
+
     /// Returns whether the graph has more threads than cores. Handles join and leave while the wait
     /// lasts, so the loop asks again at each reading of the clock.
     fn is_oversubscribed(&self) -> bool {
@@ -184,7 +189,7 @@ pub(crate) fn wait_until(
             break Ok(());
         }
         learner.learn_short_waits(context.oversubscribed);
-        let action = match &mut learner.learner {
+        let mut action = match &mut learner.learner {
             Some(learner) => learner.next_action(&context),
             None => wait.next_action(&context),
         };
@@ -215,6 +220,9 @@ pub(crate) fn wait_until(
         if flush_at.zip(context.now).is_some_and(|(at, now)| at <= now || !is_awake) {
             condition.flush();
             flush_at = None;
+        }
+        if !is_awake && !condition.may_sleep() {
+            action = WaitAction::Yield;
         }
         context.wake_latency = None;
         match action {

@@ -104,8 +104,9 @@ fn loom_an_adopter_dies() {
     for stores in 0..6 {
         explore_unfenced(5, Some(2), move || {
             let segment = segment(4, 3, true, 1);
-            let (mut tx, [mut one, mut two, mut three]) =
-                (segment.first_producer(), segment.workers([2, 3, 5]));
+            // On the heap, because a model's threads have small stacks.
+            let mut tx = Box::new(segment.first_producer());
+            let [mut one, mut two, mut three] = segment.workers([2, 3, 5]).map(Box::new);
             let (mut end, handled) = (segment.end(4), Handled::default());
             let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
             let of_two = (segment.clone(), handled.clone());
