@@ -26,7 +26,7 @@ pub const SEGMENT_TABLES: [&str; 21] = [
     "layout: crates/slipring-shm/src/layout/head.rs StageRecord",
     "constants: crates/slipring-shm/src/system/limits.rs",
     "constants: crates/slipring-shm/src/layout/head.rs",
-    "constants: crates/slipring/src/ring/plan.rs",
+    "constants: crates/slipring/src/ring/stage.rs",
     "layout: crates/slipring-shm/src/layout/records.rs ParticipantRecord",
     "constants: crates/slipring-shm/src/layout/records.rs",
     "layout: crates/slipring/src/ring/seat.rs Seat",

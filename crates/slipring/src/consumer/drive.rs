@@ -18,8 +18,8 @@ use crate::consumer::spacing::{Spacing, pause};
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::WaitError;
 use crate::ring::control::Control;
-use crate::ring::plan::Stage;
 use crate::ring::slots::{Layout, Storage};
+use crate::ring::stage::Stage;
 use crate::ring::waits::Unmet;
 
 /// Number of events that the loop gathers from short runs before the call of the handler.

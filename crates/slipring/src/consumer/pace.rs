@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::base::sync::now;
 use crate::consumer::position::ConsumerState;
-use crate::ring::plan::Stage;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
+use crate::ring::stage::Stage;
 
 /// Target of the longest time between two releases that wake no sleeper. The loop exceeds the
 /// target by up to one interval between two readings of the clock. A release and the readings

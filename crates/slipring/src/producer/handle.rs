@@ -178,7 +178,7 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(crate) learned: HandleLearner,
     /// The check by which a publication decides whether to notify wait queues.
     pub(crate) quiet_check: QuietCheck,
-    /// What this handle has last read of the claim word of a pool that sleeps.
+    /// A position that the claim word of a sleeping pool has reached, as this handle last saw it.
     pub(crate) taken: Taken,
     pub(crate) counts: LocalCounts,
     /// The values of `counts` at the handle's last flush to the graph's counters.

@@ -96,7 +96,7 @@ impl Board {
     /// Names the board's lines for the simulator's reports.
     #[cfg(slipring_coherence)]
     fn name_lines(&self, plan: &Plan) {
-        use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, SENTINEL_LINE};
+        use crate::ring::stage::{CLAIM_LINE, CURSOR_LINE, SENTINEL_LINE};
         use slipring_coherence::label;
 
         for (number, word) in self.lines.iter().enumerate() {

@@ -28,10 +28,11 @@ use crate::ring::board::{Board, IsOwnProcess};
 use crate::ring::counters::{Counters, LocalCounts, Samples};
 use crate::ring::early_claims::{EarlyClaims, Fate};
 use crate::ring::membership::{Membership, Orphan, PoolIsOver};
-use crate::ring::plan::{Plan, Stage};
+use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
 use crate::ring::spec::Delivery;
+use crate::ring::stage::Stage;
 use crate::ring::status::Status;
 use crate::ring::waits::{ASK_AGAIN, Awaited, SelfWait, Unmet, Waiter, Waits};
 use crate::wait::{self, Condition, HandleLearner, KeepWaiting, WaitStats, WaitStrategy};
@@ -346,8 +347,8 @@ impl Control {
         &self.membership.seats[self.plan.seats_of(party)]
     }
 
-    /// Takes a free seat of a pool. Returns `None` if the pool is full, and an error if no worker of
-    /// the pool is left, so that the pool has ended.
+    /// Takes a free seat of a pool. Returns `None` if the pool is full, and an error if no worker
+    /// of the pool is left, so that the pool has ended.
     pub(crate) fn acquire_worker(&self, pool: usize) -> Result<Option<usize>, WaitError> {
         match self.membership.acquire_worker(pool, &self.plan.stages[pool]) {
             Err(PoolIsOver) => Err(self.status.stopped().unwrap_or(WaitError::Closed)),

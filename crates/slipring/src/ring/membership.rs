@@ -23,10 +23,11 @@ use std::ops::Range;
 use crate::base::edge;
 use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::sync::{AtomicU64, AtomicUsize, Line, Relaxed, may_die, twin};
-use crate::ring::plan::{Plan, Stage};
+use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
 use crate::ring::spec::Delivery;
+use crate::ring::stage::Stage;
 use crate::ring::words::IDLE;
 
 /// The amount by which one claimant raises [`Membership::claimants`]. The number of claimants is

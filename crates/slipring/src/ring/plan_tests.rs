@@ -4,8 +4,9 @@
 use crate::base::name::PRODUCER;
 use crate::base::panics::Contained;
 use crate::errors::BuildError;
-use crate::ring::plan::{PRODUCER_QUEUE, Plan};
+use crate::ring::plan::Plan;
 use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice};
+use crate::ring::stage::PRODUCER_QUEUE;
 use crate::wait::Wait;
 
 fn stage(name: &str, access: Access, after: &[usize]) -> StageSpec {

@@ -26,8 +26,9 @@
 use crate::base::edge;
 use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::sync::{AtomicU64, Line, Relaxed, may_die, twin};
-use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, Guard, Plan, SENTINEL_LINE, Stage};
+use crate::ring::plan::Plan;
 use crate::ring::spec::Delivery;
+use crate::ring::stage::{CLAIM_LINE, CURSOR_LINE, Guard, SENTINEL_LINE, Stage};
 use crate::ring::words::{ClaimWord, IDLE, PoolWord, SeatedClaim, ahead, bound_ahead};
 
 /// The shared positions of a ring.

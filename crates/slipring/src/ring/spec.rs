@@ -77,6 +77,14 @@ impl Delivery {
 /// Largest number of members with which a tap's word still has one bit for each seat.
 pub(crate) const MAX_MEMBER_BITS: usize = u64::BITS as usize;
 
+/// Largest number of positions that a pool's tickets may be ahead of its events, if its workers can
+/// sleep. Further workers that find no event draw no ticket, and fall asleep, so that they use no
+/// cores. With 3 to 8, an event costs about the same (simulated); with 2, the third of three
+/// workers sleeps and wakes up too often.
+pub(crate) const TICKETS_AHEAD: u64 = 4;
+/// Number of seats that a pool has for the tickets that sleeping workers have left.
+pub(crate) const TICKETS_LEFT: usize = TICKETS_AHEAD as usize;
+
 /// The threads on which a stage runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ThreadChoice {

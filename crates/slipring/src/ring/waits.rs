@@ -8,8 +8,9 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::errors::WaitError;
-use crate::ring::plan::{PRODUCER_QUEUE, Plan, Stage};
+use crate::ring::plan::Plan;
 use crate::ring::spinning::Cores;
+use crate::ring::stage::{PRODUCER_QUEUE, Stage};
 use crate::ring::status::Status;
 pub(crate) use crate::wait::Unmet;
 use crate::wait::queue::{self, WaitQueue};

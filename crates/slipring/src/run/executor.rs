@@ -43,8 +43,9 @@ use crate::errors::Cause;
 use crate::ring::control::Control;
 use crate::ring::counters::LocalCounts;
 use crate::ring::helper::{self, Help};
-use crate::ring::plan::{PRODUCER_QUEUE, Plan};
+use crate::ring::plan::Plan;
 use crate::ring::self_wait::{self, enter};
+use crate::ring::stage::PRODUCER_QUEUE;
 use crate::ring::waits::{Unmet, Waiter};
 use crate::wait::HandleLearner;
 

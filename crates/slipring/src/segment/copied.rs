@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::processes::claims;
 use crate::ring::counters::CounterWords;
-use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, PRODUCER_QUEUE, SENTINEL_LINE};
+use crate::ring::stage::{CLAIM_LINE, CURSOR_LINE, PRODUCER_QUEUE, SENTINEL_LINE};
 use crate::ring::stamp::{self, Stamp};
 use crate::ring::status::{Ending, FailureRecord};
 use crate::ring::words::{IDLE, MAX_CLAIM_SEATS, PoolWord, SeatedClaim, bound_ahead};

@@ -8,7 +8,7 @@ use super::handles_for_tests::SegmentSubscription;
 use super::*;
 use crate::errors::{BatchError, ClaimError, SubscribeError, WaitError};
 use crate::live::tap::StartAt;
-use crate::ring::plan::CURSOR_LINE;
+use crate::ring::stage::CURSOR_LINE;
 
 /// Returns a tap, for which `OnDeath` has no effect.
 fn tap(name: &str, room: usize, after: &[usize]) -> StageDeclaration {

@@ -35,6 +35,8 @@ mod shared_queue;
 mod shared_queue_tests;
 mod strategy;
 mod wait_loop;
+#[cfg(all(test, not(slipring_loom)))]
+mod wait_loop_tests;
 pub(crate) mod warning;
 
 // `queue.rs` imports these from `super`, because `queue_model.rs` replaces `edge`, `sync` and

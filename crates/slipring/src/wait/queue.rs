@@ -155,13 +155,14 @@ impl Sleepers {
 ///   nothing, the event was taken. If a worker that slept takes a chunk and then finds another one,
 ///   it notifies the queue again before it handles its chunk; so does a worker that leaves. A
 ///   worker that did not sleep owes nothing, so if the claim word has passed a publication and an
-///   event follows there, the publication's notifier wakes a thread for that event. A notification that finds as many permits as it would give gives none, because the
-///   threads that take them owe a poll, too. Each permit comes with a signal, `threads + permits`
-///   threads are inside the condition variable, and a thread that leaves it takes a permit if there
-///   is one, even if its time was up; it then polls at least once more. So every permit is taken,
-///   and it does not matter by which thread. A task may be dropped before it polls, so a
-///   notification wakes all tasks, and as many threads as if there were no task. The end of the
-///   graph, and a chunk that a worker left, wake all threads.
+///   event follows there, the publication's notifier wakes a thread for that event. A notification
+///   that finds as many permits as it would give gives none, because the threads that take them owe
+///   a poll, too. Each permit comes with a signal, `threads + permits` threads are inside the
+///   condition variable, and a thread that leaves it takes a permit if there is one, even if its
+///   time was up; it then polls at least once more. So every permit is taken, and it does not
+///   matter by which thread. A task may be dropped before it polls, so a notification wakes all
+///   tasks, and as many threads as if there were no task. The end of the graph, and a chunk that a
+///   worker left, wake all threads.
 pub(crate) struct WaitQueue {
     state: MaybeMapped<Line<QueueState>>,
     /// Whether the queue may become quiet. It may if membarrier was available when the queue was
