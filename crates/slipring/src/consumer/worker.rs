@@ -46,7 +46,6 @@ use crate::base::sync::{Relaxed, now, twin};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, Runs};
 use crate::errors::WaitError;
 use crate::ring::owner::Owner;
-use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Stamp;
 use crate::ring::waits::Place;
@@ -103,6 +102,10 @@ pub trait WorkerRole: Sized {
     /// Called when a timed chunk ends.
     #[inline(always)]
     fn chunk_ended(&mut self, _now: Instant, _notice: impl FnOnce() -> Option<Duration>) {}
+
+    /// Called after the last release of each chunk.
+    #[inline(always)]
+    fn chunk_released<E, L: Layout>(_worker: &mut WorkerPosition<E, L, Self>) {}
 
     /// Returns the reason why this worker must stop while the graph continues.
     #[inline(always)]
@@ -312,23 +315,6 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
         }
     }
 
-    /// Returns the seat that holds the current chunk's bound: this worker's own seat, or the seat
-    /// of an adopted orphan.
-    pub(crate) fn chunk_seat(&self) -> usize {
-        self.bound_line - self.state.plan().bound_line(0)
-    }
-
-    /// Gives the seat of an adopted chunk back, after the chunk's bound became idle.
-    #[inline(always)]
-    pub(crate) fn give_adopted_seat_back(&mut self) {
-        if self.bound_line != self.own_line {
-            let control = self.state.control();
-            self_wait::moved(control, self.bound_line, self.own_line);
-            control.membership.free_seat(self.state.plan(), self.chunk_seat());
-            self.bound_line = self.own_line;
-        }
-    }
-
     /// Returns `seq`, or the stream's last position if that is earlier. Tickets move the claim word
     /// past the last position (I6).
     pub(crate) fn no_later_than_end(&self, seq: u64) -> u64 {
@@ -412,7 +398,7 @@ impl<E, L: Layout, R: WorkerRole> ConsumerPosition<E, L> for WorkerPosition<E, L
         }
         self.bind(bound);
         if done {
-            self.give_adopted_seat_back();
+            R::chunk_released(self);
             self.adapt();
         }
     }

@@ -274,6 +274,23 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         is_live
     }
 
+    /// Returns the seat that holds the current chunk's bound: this worker's own seat, or the seat
+    /// of an adopted orphan.
+    fn chunk_seat(&self) -> usize {
+        self.bound_line - self.state.plan().bound_line(0)
+    }
+
+    /// Gives the seat of an adopted chunk back, after the chunk's bound became idle.
+    #[inline(always)]
+    fn give_adopted_seat_back(&mut self) {
+        if self.bound_line != self.own_line {
+            let control = self.state.control();
+            self_wait::moved(control, self.bound_line, self.own_line);
+            control.membership.free_seat(self.state.plan(), self.chunk_seat());
+            self.bound_line = self.own_line;
+        }
+    }
+
     /// Returns the position of the claim word, if the next run begins there. Returns `None` in
     /// these cases:
     /// - The ring has a single producer.
@@ -356,6 +373,11 @@ impl WorkerRole for SeatedRole {
             worker.role.damaged.set(true);
         }
         damaged
+    }
+
+    #[inline(always)]
+    fn chunk_released<E, L: Layout>(worker: &mut SeatedPosition<E, L>) {
+        worker.give_adopted_seat_back();
     }
 
     /// Leaves the worker's place to another handle, even if it is a panic that drops this handle.
