@@ -84,7 +84,7 @@ impl<E, L: Layout> Monitor<E, L> {
     /// | latencies, turns | at once |
     ///
     /// A thread that waits flushes its handle's counts before it sleeps, or once the handle has
-    /// waited for a millisecond since its last flush. The drop of a handle flushes all of the
+    /// waited for five milliseconds since its last flush. The drop of a handle flushes all of the
     /// handle's counts. A handle flushes nothing while its thread does not use it.
     ///
     /// A report costs the calling thread one load per position and count, and a few allocations.
