@@ -10,7 +10,7 @@ use std::time::Duration;
 use slipring_coherence::sync::scope;
 use slipring_coherence::{Limit, Lines, Machine, Simulation, work};
 use slipring_simulated::{
-    BatchError, Graph, PoolWriter, Producer, Ring, SubscribeError, Wait, WaitError,
+    BatchError, Graph, Pool, PoolWriter, Producer, Ring, SubscribeError, Wait, WaitError, Writing,
 };
 
 #[global_allocator]
@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_micros(20);
 
 /// Runs `body` on virtual cores, with each strategy.
 fn with_each(body: impl Fn(&Wait)) {
-    for wait in [Wait::Blocking, Wait::BusySpin] {
+    for wait in [Wait::SLEEPING, Wait::Blocking, Wait::ADAPTIVE, Wait::BusySpin] {
         let machine = Machine { jitter: 20, ..Machine::server("2x16".parse().unwrap()) };
         let limit = Limit { accesses: 10_000_000, time: Duration::from_millis(50) };
         let run = Simulation::new(&machine).limit(limit).thread("main", || body(&wait)).run();
@@ -143,4 +143,58 @@ fn a_pool_that_has_ended_is_not_full() {
             }
         }
     });
+}
+
+/// Lets five workers wait while one claim is open and later events were published, so that more
+/// tickets are out than a pool has room for if its workers sleep. Then calls `meanwhile`, and
+/// publishes the claim. Returns the number of yields.
+fn with_an_open_claim(wait: &Wait, seed: u64, meanwhile: impl Fn(&Pool<u64, Writing>)) -> u64 {
+    let machine = Machine { seed, jitter: 20, ..Machine::server("2x16".parse().unwrap()) };
+    let body = || {
+        let graph = Graph::new(64, || 0).shared().wait(wait.clone());
+        let key = graph.pool_writer("work", 5).room(6);
+        let ring = graph.build().unwrap();
+        let pool = ring.pool(&key);
+        let (mut slow, mut fast) = (ring.producer(), ring.producer());
+        let workers = ring.pool_writers(key);
+        drop(ring);
+        scope(|scope| {
+            for mut worker in workers {
+                scope.spawn(move || worker.for_each(|_, _| ()).map(drop).unwrap());
+            }
+            let claim = slow.claim().unwrap();
+            for number in 0..8 {
+                fast.publish(|event| *event = number).unwrap();
+                work(Duration::from_nanos(500));
+            }
+            work(Duration::from_micros(500));
+            meanwhile(&pool);
+            claim.publish();
+            drop((slow, fast));
+        });
+    };
+    let limit = Limit { accesses: 10_000_000, time: Duration::from_secs(1) };
+    let report = Simulation::new(&machine).limit(limit).thread("main", body).run();
+    report.unwrap_or_else(|error| panic!("{wait}, seed {seed}: {error}")).counts().yields
+}
+
+#[test]
+fn workers_sleep_while_a_claim_is_open() {
+    for wait in [Wait::Blocking, Wait::ADAPTIVE] {
+        for seed in 1..=20 {
+            let [short, long] = [1, 5].map(|millis| {
+                with_an_open_claim(&wait, seed, |_| work(Duration::from_millis(millis)))
+            });
+            assert!(long < short + 100, "{wait}, seed {seed}: {short} yields, then {long}");
+        }
+    }
+}
+
+#[test]
+fn a_worker_joins_while_a_claim_is_open() {
+    for wait in [Wait::Blocking, Wait::ADAPTIVE, Wait::BusySpin] {
+        for seed in 1..=20 {
+            with_an_open_claim(&wait, seed, |pool| drop(pool.join().unwrap()));
+        }
+    }
 }

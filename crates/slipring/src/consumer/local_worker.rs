@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use crate::base::edge;
+use crate::base::edge::{self, announced};
 use crate::base::prefetch;
 use crate::base::sync::{Relaxed, now, panicking, twin};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
@@ -243,16 +243,22 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
     }
 
     /// Takes another seat, and leaves the ticket that the worker holds to the other workers (I6).
-    /// Returns `false` if no seat is free. The worker moves to its new seat when its wait ends
-    /// ([`LocalWorkerPosition::settle`]). If the ticket's event is published by now, the poll that
-    /// precedes each sleep finds it.
+    /// Returns `false` if the pool has no room for another left ticket. The worker moves to its new
+    /// seat when its wait ends ([`LocalWorkerPosition::settle`]).
     #[cold]
     fn leave_ticket(&self) -> bool {
-        let (membership, pool) = (&self.state.control().membership, self.state.plan());
-        let Some(seat) = membership.take_seat(pool) else { return false };
+        let (control, pool) = (self.state.control(), self.state.plan());
         let orphan = Orphan { seat: self.worker, rest: self.next..self.chunk_end };
-        membership.leave_orphan(self.state.stage, pool, orphan);
-        self.role.new_seat.set(Some(seat));
+        let new_seat = control.membership.leave_ticket(self.state.stage, pool, orphan);
+        self.role.new_seat.set(new_seat);
+        if new_seat.is_none() {
+            return false;
+        }
+        announced::fence_sleeper(); // The count of orphans comes before the look at the slot (I6).
+        if self.state.slots.run_at(self.next) != Stamp::Unpublished {
+            // The event's publication may have found no orphan, and no poll may follow.
+            twin!("left-ticket-unnotified": control.waits.wake_all(pool) => ());
+        }
         true
     }
 

@@ -130,8 +130,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     #[inline(always)]
     fn prepare_to_wait(&mut self) {}
 
-    /// Called before each sleep of a wait. If the result is `false`, the thread yields instead. The
-    /// call changes only what [`Availability::wait_ended`] completes.
+    /// Called before each sleep of a wait. If the result is `false`, the thread sleeps by a timer,
+    /// for a short time. The call changes only what [`Availability::wait_ended`] completes.
     fn may_sleep(&self) -> bool {
         true
     }

@@ -236,11 +236,30 @@ fn loom_a_ticket_beside_a_waiting_task() {
     });
 }
 
+/// A worker leaves its ticket, and then does not poll for long, because it sleeps by a timer.
+/// Another worker gets the event.
+#[test]
+fn loom_a_left_ticket_wakes_another_worker() {
+    explore(300, Some(2), || {
+        let ring = ring(asleep(), &[(Write, 2, &[])]);
+        let mut tx = producer(&ring);
+        let (mut one, two) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
+        one.position().prepare_to_wait();
+        let leaving = thread::spawn(move || {
+            assert!(one.position().may_sleep());
+            one
+        });
+        let working = take_one(two);
+        publish(&mut tx, 1);
+        drop((tx, working.join().unwrap(), leaving.join().unwrap()));
+    });
+}
+
 /// A worker that has left its ticket finds the end of the ring, and the stage behind the pool sees
 /// the event.
 #[test]
 fn loom_a_left_ticket_ends_with_the_ring() {
-    explore(300, Some(2), || {
+    explore(200, Some(2), || {
         let ring = ring(asleep(), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 1));
         let (mut one, two) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
@@ -269,5 +288,7 @@ macro_rules! twins {
 }
 twins! {
     loom_twin_ticket_kept: "loom_a_sleeping_worker_leaves_its_ticket", "ticket-kept";
+    loom_twin_left_ticket_unnotified:
+        "loom_a_left_ticket_wakes_another_worker", "left-ticket-unnotified";
     loom_twin_left_tickets_unasked: "loom_a_ticket_beside_a_waiting_task", "left-tickets-unasked";
 }

@@ -26,7 +26,7 @@ use crate::base::sync::{AtomicU64, AtomicUsize, Line, Relaxed, may_die, twin};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
-use crate::ring::spec::Delivery;
+use crate::ring::spec::{Delivery, TICKETS_LEFT};
 use crate::ring::stage::Stage;
 use crate::ring::words::IDLE;
 
@@ -121,7 +121,7 @@ impl Membership {
     }
 
     /// Takes a free seat of a stage. Returns `None` if no seat is free.
-    pub(crate) fn take_seat(&self, stage: &Stage) -> Option<usize> {
+    fn take_seat(&self, stage: &Stage) -> Option<usize> {
         let take = |seat: &Line<Seat>| {
             let taken = seat.take(self.participant).is_ok();
             twin!("bounded-seat": taken => taken || seat.adopt(self.participant).is_some())
@@ -208,7 +208,7 @@ impl Membership {
         let workers = 1..stage.delivery.room();
         let add = |count| workers.contains(&count).then_some(count + 1);
         match self.alive[pool].fetch_update(Relaxed, Relaxed, add) {
-            Ok(_) => return Ok(Some(seat)),
+            Ok(_) => Ok(Some(seat)),
             Err(count) => {
                 self.free_seat(stage, seat);
                 if count == 0 { Err(PoolIsOver) } else { Ok(None) }
@@ -222,12 +222,26 @@ impl Membership {
     }
 
     /// Leaves the unfinished chunk of a seat as an orphan, which another worker of the pool can
-    /// adopt. Unless it is the ticket of a worker that falls asleep (`worker::I6`), the caller must
-    /// then notify the pool's queue.
+    /// adopt. The caller must then notify the pool's queue.
     pub(crate) fn leave_orphan(&self, pool: usize, stage: &Stage, orphan: Orphan) {
         let Orphan { seat, rest } = orphan;
         self.orphaned[pool].fetch_add(1, Relaxed);
         self.seats_of(stage)[seat].leave_orphan(rest.start, rest.end);
+    }
+
+    /// Moves a worker to a free seat, and leaves the ticket on its old seat as an orphan. Returns
+    /// the new seat, or `None` if the pool has [`TICKETS_LEFT`] orphans already: other workers may
+    /// join, so the pool keeps a seat for each worker that it has room for.
+    pub(crate) fn leave_ticket(&self, pool: usize, stage: &Stage, ticket: Orphan) -> Option<usize> {
+        let has_room = self.orphaned[pool].fetch_add(1, Relaxed) < TICKETS_LEFT;
+        let seat = if has_room { self.take_seat(stage) } else { None };
+        match seat {
+            Some(_) => {
+                self.seats_of(stage)[ticket.seat].leave_orphan(ticket.rest.start, ticket.rest.end);
+            }
+            None => _ = self.orphaned[pool].fetch_sub(1, Relaxed),
+        }
+        seat
     }
 
     /// Returns whether the pool may have an orphan. The number saves the loads of all seats: other

@@ -82,7 +82,8 @@ pub(crate) const MAX_MEMBER_BITS: usize = u64::BITS as usize;
 /// cores. With 3 to 8, an event costs about the same (simulated); with 2, the third of three
 /// workers sleeps and wakes up too often.
 pub(crate) const TICKETS_AHEAD: u64 = 4;
-/// Number of seats that a pool has for the tickets that sleeping workers have left.
+/// Number of seats that a pool has for the tickets that sleeping workers have left, and largest
+/// number of these tickets.
 pub(crate) const TICKETS_LEFT: usize = TICKETS_AHEAD as usize;
 
 /// The threads on which a stage runs.

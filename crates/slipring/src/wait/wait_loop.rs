@@ -128,7 +128,8 @@ pub(crate) trait Condition {
     /// first sleep, or when the time of [`Condition::flush_after`] has passed.
     fn flush(&mut self) {}
 
-    /// Called before each sleep. If the result is `false`, the waiter yields instead.
+    /// Called before each sleep. If the result is `false`, the waiter sleeps by a timer instead,
+    /// for a short time, and no notification ends this sleep.
     fn may_sleep(&mut self) -> bool {
         true
     }
@@ -158,7 +159,8 @@ pub(crate) struct WaitStats {
     pub(crate) polls: u64,
 }
 
-/// Duration of the sleep that replaces [`WaitAction::Park`] if progress notifies no queue.
+/// Duration of the sleep that replaces [`WaitAction::Park`] if progress notifies no queue, or if
+/// the waiter may not sleep until a notification.
 const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 
 /// Longest duration of a [`WaitAction::Sleep`], which no notification can end early. After at most
@@ -222,7 +224,7 @@ pub(crate) fn wait_until(
             flush_at = None;
         }
         if !is_awake && !condition.may_sleep() {
-            action = WaitAction::Yield;
+            action = WaitAction::Sleep(UNNOTIFIED_SLEEP);
         }
         context.wake_latency = None;
         match action {
