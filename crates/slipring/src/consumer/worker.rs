@@ -31,9 +31,9 @@
 //!   - A worker that is about to sleep first takes another seat, and leaves its ticket on its old
 //!     seat as an orphan. It sleeps without a ticket, and waits for any event. If the pool has four
 //!     orphans, as it can while claims are open and later events are published, the worker keeps
-//!     its ticket and sleeps by a timer. So whoever holds a ticket polls soon, and a publication
-//!     need wake no worker for a position that the claim word has passed, unless the pool has
-//!     orphans.
+//!     its ticket and sleeps by a timer. So a worker that holds a ticket polls soon, and a
+//!     publication need wake no worker for a position that the claim word has passed, unless the
+//!     pool has orphans.
 //!   - The holder finds its event although it does not look at the slots before: a publication
 //!     stamps each of its slots ([`Plan::stamps_each`](crate::ring::plan::Plan::stamps_each)).
 //!   - A worker that takes over an orphan moves to the orphan's seat, and leaves its ticket on its
