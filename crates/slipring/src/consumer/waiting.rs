@@ -290,8 +290,8 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
     }
 }
 
-/// A guard whose drop stores `learned` and `flushed` in the position's `ConsumerState`, also after
-/// a panic of the wait strategy (I1).
+/// A guard whose drop ends the position's wait, and stores `learned` and `flushed` in its
+/// `ConsumerState`, also after a panic of the wait strategy (I1).
 struct WaitGuard<'s, E, L: Layout, P: Availability<E, L>> {
     position: &'s mut P,
     learned: HandleLearner,

@@ -247,7 +247,7 @@ impl<E, L: Layout> Core<E, L> {
 
     /// Returns how many sleeping workers of a pool the publication of the `len` positions from
     /// `seq` on needs (queue::I6). The positions before the claim word are taken, and a worker that
-    /// waits for its ticket is awake.
+    /// waits with a ticket polls soon.
     fn untaken(&self, pool: usize, seq: u64, len: u64, taken: &Cell<Taken>) -> u64 {
         let Control { plan, membership, positions, .. } = &self.control;
         let left = membership.has_orphans(pool);
