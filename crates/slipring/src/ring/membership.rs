@@ -48,8 +48,9 @@ const LEAVE: u64 = 1;
 const NEXT_BADGE: u64 = 2;
 
 /// An orphan: a chunk whose worker left the pool before it had finished the chunk, or a ticket
-/// whose worker sleeps or has taken over another orphan (`worker::I6`). Until the worker that adopts the
-/// orphan has finished the chunk, the bound on the seat's line holds back the pool's frontier.
+/// whose worker sleeps or has taken over another orphan (`worker::I6`). Until the worker that
+/// adopts the orphan has finished the chunk, the bound on the seat's line holds back the pool's
+/// frontier.
 pub(crate) struct Orphan {
     /// Index of the seat among the seats of its pool.
     pub(crate) seat: usize,
