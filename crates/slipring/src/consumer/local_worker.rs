@@ -1,5 +1,5 @@
 //! Workers of a pool whose ring belongs to one process. They take a chunk by one compare-and-swap
-//! of the pool's claim word.
+//! of the pool's claim word, and a ticket by an addition.
 //!
 //! The module [`worker`](crate::consumer::worker) states the invariants.
 
@@ -21,7 +21,7 @@ use crate::ring::spec::TICKETS_AHEAD;
 use crate::ring::stamp::Stamp;
 use crate::ring::waits::Place;
 use crate::ring::words::{IDLE, PoolWord};
-use crate::wait::HandleLearner;
+use crate::wait::{BackOff, HandleLearner};
 
 /// The role of a worker of a ring of one process. Dropping the last worker before the stream's end
 /// fails the graph.
@@ -85,6 +85,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             // The swap would have to fetch the claim word's line a second time after the load.
             prefetch::for_store(self.state.control().positions.line(self.claim_line));
         }
+        let mut races = BackOff::default();
         loop {
             let claim = self.state.control().positions.line(self.claim_line);
             let word = PoolWord(edge::chunk_taken::see(claim));
@@ -111,34 +112,62 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             if held_up && twin!("lagging-bound-unnotified": true => false) {
                 control.waits.notify(self.state.plan().notifies_behind());
             }
-            let taken = PoolWord::new(end, left).0;
-            let passes_landmark = (self.last_seen ^ end) >> LANDMARK_BITS != 0;
-            let claim = control.positions.line(self.claim_line);
-            let swapped = edge::chunk_taken::take(claim, word.0, taken);
-            if passes_landmark && swapped.is_ok() {
-                control.positions.line(self.state.plan().landmark_line()).store(end, Relaxed);
+            if let Taking::Ticket = taking {
+                self.draw_ticket();
+                return false;
             }
-            if swapped.is_err() {
-                self.contended = true;
+            // A ticket moves the word by an addition, which would leave the length of a run as it
+            // is (I6).
+            let left = if twin!("run-left": control.plan.stamps_each => false) { 0 } else { left };
+            let taken = PoolWord::new(end, left).0;
+            let claim = control.positions.line(self.claim_line);
+            if edge::chunk_taken::take(claim, word.0, taken).is_err() {
+                self.lost_race(&mut races);
                 continue;
             }
-            let first = self.last_seen;
-            self.last_seen = end;
-            match taking {
-                Taking::Chunk => {
-                    twin!("bound-after-swap": () => edge::released::bind(own, self.bound));
-                    (self.next, self.chunk_end) = (first, end);
-                    self.time_chunk();
-                    return true;
-                }
-                Taking::Ticket => {
-                    (self.next, self.chunk_end) = (first, end);
-                    self.chunk_ended = None;
-                    self.role.ticket = true;
-                    return false;
-                }
-                Taking::Tombstone => self.pass_tombstone(end, len),
+            self.pass_landmark(self.last_seen, end);
+            if let Taking::Tombstone = taking {
+                self.last_seen = end;
+                self.pass_tombstone(end, len);
+                continue;
             }
+            twin!("bound-after-swap": () => edge::released::bind(own, self.bound));
+            (self.next, self.chunk_end, self.last_seen) = (self.last_seen, end, end);
+            self.time_chunk();
+            return true;
+        }
+    }
+
+    /// Takes the claim word's position as a ticket (I6), by an addition: it never fails, however
+    /// many workers draw at once. They may have moved the word since this worker loaded it, so the
+    /// bound that the worker has stored may be earlier than its ticket (I2).
+    fn draw_ticket(&mut self) {
+        let control = self.state.control();
+        let claim = control.positions.line(self.claim_line);
+        let word = PoolWord(edge::chunk_taken::draw(claim, PoolWord::new(1, 0).0));
+        let own = control.positions.line(self.own_line);
+        twin!("bound-after-swap": () => edge::released::bind(own, self.bound));
+        let seq = word.seq(self.last_seen);
+        if seq != self.last_seen {
+            self.bound = seq << 1;
+            edge::released::bind(own, self.bound);
+            // The earlier bound has held up the later stages.
+            twin!("early-bound-unnotified": control.waits.notify(self.state.plan().notifies_behind()) => ());
+        }
+        let end = seq.wrapping_add(1);
+        self.pass_landmark(seq, end);
+        (self.next, self.chunk_end, self.last_seen) = (seq, end, end);
+        self.chunk_ended = None;
+        self.role.ticket = true;
+    }
+
+    /// Stores the pool's landmark if the positions from `first` to `end` cross a multiple of
+    /// `2^LANDMARK_BITS`.
+    #[inline(always)]
+    fn pass_landmark(&self, first: u64, end: u64) {
+        if (first ^ end) >> LANDMARK_BITS != 0 {
+            let control = self.state.control();
+            control.positions.line(self.state.plan().landmark_line()).store(end, Relaxed);
         }
     }
 

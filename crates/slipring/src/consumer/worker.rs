@@ -3,14 +3,15 @@
 //!
 //! Invariants
 //! - I1: exactly one worker took each position before the claim word's position: the worker whose
-//!   compare-and-swap moved the claim word past it. The word moves only past published events,
-//!   tombstones and tickets (I6), and only past positions that the pool's dependencies have
+//!   compare-and-swap or addition moved the claim word past it. The word moves only past published
+//!   events, tombstones and tickets (I6), and only past positions that the pool's dependencies have
 //!   released.
 //! - I2: while a worker holds a chunk, a shared line holds the chunk's bound: a position no later
 //!   than the chunk's first unreleased event. A worker stores bounds on its own line; the bound of
 //!   an adopted chunk stays on the line where the chunk's first worker stored it. A worker first
-//!   stores a chunk's bound, and then takes the chunk by a compare-and-swap of the claim word. A
-//!   thread that sees the word after the swap also sees the bound.
+//!   stores a chunk's bound, and then takes the chunk by a compare-and-swap of the claim word, or a
+//!   ticket by an addition, for which the stored bound may be too early. A thread that sees the
+//!   word after that also sees the bound.
 //! - I3: an idle worker's bound is [`IDLE`], so an idle worker holds up no other party.
 //! - I4: a chunk contains no tombstone, unless it is a ticket. A worker takes a tombstone's
 //!   positions by a separate step, and releases them immediately.
@@ -35,7 +36,9 @@
 //!     publication need wake no worker for a position that the claim word has passed, unless the
 //!     pool has orphans.
 //!   - The holder finds its event although it does not look at the slots before: a publication
-//!     stamps each of its slots ([`Plan::stamps_each`](crate::ring::plan::Plan::stamps_each)).
+//!     stamps each of its slots ([`Plan::stamps_each`](crate::ring::plan::Plan::stamps_each)). So
+//!     the claim word of such a ring need not say how much of a run is left, and an addition of one
+//!     position leaves it right.
 //!   - A worker that takes over an orphan moves to the orphan's seat, and leaves its ticket on its
 //!     old seat as an orphan. An orphan whose event is not published is adopted only in place of a
 //!     new ticket, so that no worker holds two.
@@ -53,7 +56,7 @@ use crate::ring::stamp::Stamp;
 use crate::ring::waits::Place;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::ring::world::World;
-use crate::wait::HandleLearner;
+use crate::wait::{BackOff, HandleLearner};
 
 /// Target time for handling one chunk. Taking, timing and releasing a chunk takes about 200 ns,
 /// which is less than two percent of the target. The target is short enough that the workers of a
@@ -330,6 +333,18 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     /// the worker is idle.
     fn unreleased(&self) -> Option<u64> {
         (self.bound != IDLE).then_some((self.next << 1).wrapping_sub(self.bound) >> 1)
+    }
+
+    /// Notes that another worker has taken the next chunk, and pauses. The time of the race is none
+    /// of the chunk's time: if it were, a worker that loses races would take shorter chunks, and so
+    /// race more often.
+    #[cold]
+    pub(crate) fn lost_race(&mut self, races: &mut BackOff) {
+        (self.contended, self.chunk_ended) = (true, None);
+        // Each pause of a model would double the schedules in which the race goes on.
+        if !cfg!(slipring_loom) {
+            races.pause(self.state.control().spacing, self.workers as usize);
+        }
     }
 
     /// Adapts the next chunk's length to the time that the finished chunk took.

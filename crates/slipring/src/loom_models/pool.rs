@@ -64,12 +64,13 @@ pub(super) fn publish(tx: &mut Producer<u64>, count: u64) {
     }
 }
 
-/// Two workers share one run. The second worker takes the rest of the run without loading the run's
-/// stamp.
+/// Two workers share one run, in a pool that draws no tickets. The second worker takes the rest of
+/// the run without loading the run's stamp.
 #[test]
 fn loom_two_workers_share_a_run() {
     explore_unfenced(180, Some(3), || {
-        let ring = ring(settings(4), &[(Write, 2, &[])]);
+        let napping = Settings { wait: Contained::new(Wait::SLEEPING), ..settings(4) };
+        let ring = ring(napping, &[(Write, 2, &[])]);
         let (mut tx, mut one, mut two) =
             (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         let working = thread::spawn(move || (work(&mut one), one));

@@ -77,6 +77,85 @@ fn loom_twin_bound_after_swap_at_a_ticket() {
     );
 }
 
+/// While one worker draws a ticket, the producer publishes three events, and another worker takes a
+/// chunk of two. The third event is the ticket's, and the position behind it is not published.
+#[test]
+fn loom_a_ticket_behind_a_chunk() {
+    explore_unfenced(100, Some(3), || {
+        let ring = ring(awake(), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 1));
+        let [mut one, mut two] = [0, 1].map(|seat| worker(&ring, 0, seat));
+        let drawing = thread::spawn(move || {
+            one.position().prepare_to_wait();
+            one
+        });
+        let mut slots = tx.claim_n(3).unwrap();
+        slots.iter_mut().zip(0..).for_each(|(event, i)| *event = i);
+        slots.publish();
+        let handled = work(&mut two);
+        let seen = pool::read_handled(&mut rx);
+        let mut one = drawing.join().unwrap();
+        let handled = handled + work_off(&mut one) + work_off(&mut two);
+        assert_eq!(handled, 3, "events were lost or handled twice");
+        assert_eq!(seen + read_rest(&mut rx), 3, "handled events are not released");
+        drop((tx, one, two, rx));
+    });
+}
+
+#[test]
+fn loom_twin_run_left() {
+    caught(
+        "ticket::loom_a_ticket_behind_a_chunk",
+        "run-left",
+        Caught::Message("add with overflow"),
+    );
+}
+
+#[test]
+fn loom_twin_drawn_by_store() {
+    caught(
+        "ticket::loom_a_ticket_behind_a_chunk",
+        "drawn-by-store",
+        Caught::Message("handled twice"),
+    );
+}
+
+#[test]
+fn loom_twin_draw_unreleased() {
+    caught(
+        "ticket::loom_a_ticket_behind_a_chunk",
+        "draw-unreleased",
+        Caught::Message("handled not once"),
+    );
+}
+
+/// A worker that draws a ticket has stored an earlier bound, which holds back the stage behind the
+/// pool. The stage wakes when the worker stores the bound of its ticket.
+#[test]
+fn loom_an_early_bound_is_notified() {
+    explore(100, Some(1), || {
+        let ring = ring(asleep(), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut one, mut two, mut rx) =
+            (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
+        let waiting = thread::spawn(move || (work_on(&mut one), one));
+        let working = thread::spawn(move || (work(&mut two), two));
+        publish(&mut tx, 1);
+        // One of the workers handles the event, and then the stage behind the pool gets it.
+        assert_eq!(rx.batch(1).unwrap().first_seq(), START);
+        publish(&mut tx, 1);
+        drop((tx, waiting.join().unwrap(), working.join().unwrap()));
+    });
+}
+
+#[test]
+fn loom_twin_early_bound_unnotified() {
+    caught(
+        "ticket::loom_an_early_bound_is_notified",
+        "early-bound-unnotified",
+        Caught::Deadlock(&["s0", "s1"]),
+    );
+}
+
 /// A worker that waits with a ticket takes over the chunk of a worker that leaves, and then handles
 /// its ticket's event.
 #[test]

@@ -30,7 +30,9 @@ pub struct Apart {
     stops_at_end: bool,
 }
 
-/// Number of times that a call tries to claim while other producers claim.
+/// Number of times that a call which does not wait tries to claim while other producers claim. A
+/// call that waits tries once before each pause, so that producers which have lost do not take the
+/// claim word's line from each other.
 const TRIES: usize = 3;
 
 #[allow(private_interfaces)]
@@ -46,7 +48,15 @@ impl Sharing for Apart {
         producer: &mut Producer<E, L, Apart>,
         len: u64,
     ) -> Result<u64, Refusal> {
-        producer.reserve_apart(len)
+        producer.reserve_apart(len, TRIES)
+    }
+
+    #[inline(always)]
+    fn reserve_patiently<E, L: Layout>(
+        producer: &mut Producer<E, L, Apart>,
+        len: u64,
+    ) -> Result<u64, Refusal> {
+        producer.reserve_apart(len, 1)
     }
 
     #[inline(always)]
@@ -137,9 +147,9 @@ impl<E, L: Layout> Producer<E, L, Apart> {
     }
 
     /// Takes `len` positions if they are free now. Near the ring's end, takes only the positions
-    /// before the end.
+    /// before the end. After `tries` lost races, the result is [`Refusal::Contended`].
     #[inline]
-    fn reserve_apart(&mut self, len: u64) -> Result<u64, Refusal> {
+    fn reserve_apart(&mut self, len: u64, tries: usize) -> Result<u64, Refusal> {
         self.give_up_open_claim();
         // The compare-and-swap itself finds out whether another producer has claimed meanwhile. A
         // load before the swap would fetch the claim word's cache line once more while other
@@ -158,18 +168,18 @@ impl<E, L: Layout> Producer<E, L, Apart> {
                 return Ok(seq);
             }
         }
-        self.reserve_behind(asked)
+        self.reserve_behind(asked, tries)
     }
 
     /// Takes `asked` positions behind the last claim, which may belong to another producer.
     #[inline(never)]
-    fn reserve_behind(&mut self, asked: u64) -> Result<u64, Refusal> {
+    fn reserve_behind(&mut self, asked: u64, tries: usize) -> Result<u64, Refusal> {
         let control = &self.core.control;
         if twin!("closing-overlooked": control.status.is_closing() => false) {
             control.positions.close_claims(); // closing::I1
             return Err(Refusal::Wait(WaitError::Closed));
         }
-        for _ in 0..TRIES {
+        for _ in 0..tries {
             let last = self.core.control.positions.last_claim();
             if last.is_closed() {
                 return Err(Refusal::Wait(WaitError::Closed));

@@ -40,7 +40,7 @@ use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::stamp::Stamp;
 use crate::ring::waits::Place;
 use crate::ring::words::{ChunkCell, IDLE, PoolWord, ahead, bound_ahead};
-use crate::wait::HandleLearner;
+use crate::wait::{BackOff, HandleLearner};
 
 /// Number of rounds of a search for a chunk, in addition to one round per slot of the ring.
 const SPARE_ROUNDS: u64 = 64;
@@ -129,6 +129,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     /// such rounds for ever, so their number is bounded.
     fn take_next(&mut self) -> bool {
         let shift = self.state.slots.shift();
+        let mut races = BackOff::default();
         for _ in 0..=self.state.core.capacity() + SPARE_ROUNDS {
             let word = PoolWord(edge::chunk_taken::see(self.claim()));
             let seq = word.seq(self.known());
@@ -172,8 +173,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             self.bound = seq << 1;
             let taken = ChunkCell::taken(seq, shift, self.worker);
             if !edge::cell_taken::take(self.cell(seq), seen, taken.0) {
-                self.contended = true;
                 self.bind(IDLE);
+                self.lost_race(&mut races);
                 continue;
             }
             twin!("cell-before-bound": () => bind());

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::task::{Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use crate::base::sync::{now, spin_loop};
+use crate::base::sync::now;
 use crate::errors::{ClaimError, WaitError};
 use crate::producer::handle::{Producer, Refusal, WaitingCounts, sealed};
 use crate::ring::core::Core;
@@ -14,6 +14,7 @@ use crate::ring::slots::Layout;
 use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter, WaitingTask};
 use crate::ring::words::ahead;
 use crate::ring::world::World;
+use crate::wait::BackOff;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Returns the number of slots that could be claimed at this moment.
@@ -128,6 +129,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// that the graph has ended, or that a process has died.
     #[inline]
     pub(crate) fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
+        let mut races = BackOff::default();
         loop {
             match self.reserve(1) {
                 Ok(seq) => return Ok(Some(seq)),
@@ -135,10 +137,18 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                     self.flush_if_new();
                     return self.refused().map_or(Ok(None), Err);
                 }
-                Err(Refusal::Contended) => spin_loop(),
+                Err(Refusal::Contended) => self.back_off(&mut races),
                 Err(Refusal::Wait(error)) => return Err(error),
             }
         }
+    }
+
+    /// Pauses after a claim that lost a race against other producers.
+    #[cold]
+    fn back_off(&self, races: &mut BackOff) {
+        let control = &self.core.control;
+        let rivals = control.plan.producer_seats.max(control.membership.producers());
+        races.pause(control.spacing, rivals);
     }
 
     // Waiting for positions.
@@ -187,7 +197,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // seemed free, and another producer took it. Other producers can cause any number of such
         // rounds.
         let is_over = || deadline.is_some_and(|deadline| now() >= deadline);
-        let mut round = 0u64;
+        let (mut round, mut races) = (0u64, BackOff::default());
         loop {
             match refusal {
                 Refusal::Wait(error) => return Err(error.into()),
@@ -197,7 +207,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                         control.plan.name_of(control.plan.producer_party()),
                     ));
                 }
-                Refusal::Contended => back_off(round),
+                Refusal::Contended => self.back_off(&mut races),
                 Refusal::Gated(slowest) if round != 0 && is_over() => {
                     return Err(ClaimError::TimedOut(self.core.control.plan.name_of(slowest)));
                 }
@@ -274,11 +284,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         waker: &Waker,
     ) -> Poll<Result<u64, WaitError>> {
         ready!(self.budget.spend(waker));
+        let mut races = BackOff::default();
         loop {
             match self.reserve(len) {
                 Ok(seq) => return Poll::Ready(Ok(seq)),
                 Err(Refusal::Wait(error)) => return Poll::Ready(Err(error)),
-                Err(Refusal::Contended) => spin_loop(),
+                Err(Refusal::Contended) => self.back_off(&mut races),
                 Err(Refusal::Gated(_)) => {
                     if let Some(dead) = self.refused() {
                         return Poll::Ready(Err(dead));
@@ -365,10 +376,4 @@ impl<E, L: Layout, S: sealed::Sharing> Awaited for Room<'_, E, L, S> {
     fn notice(&self) -> Option<Duration> {
         self.core.world.notice()
     }
-}
-
-/// Pauses after a claim that lost a race: the longer, the more claims of this call have lost.
-fn back_off(round: u64) {
-    let hints = if cfg!(slipring_loom) { 1 } else { 1 << round.min(6) };
-    (0..hints).for_each(|_| spin_loop());
 }

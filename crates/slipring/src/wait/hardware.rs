@@ -1,13 +1,14 @@
 //! Two properties of the hardware that matter to waiting: the number of cores, and the time of a
-//! spin hint.
+//! spin hint; and the pauses of threads that race for a cache line.
 
 #[cfg(not(slipring_coherence))]
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::base::sync::available_cores;
+use crate::base::sync::spin_loop;
 #[cfg(not(slipring_coherence))]
-use crate::base::sync::{elapsed, now, spin_loop};
+use crate::base::sync::{elapsed, now};
 
 /// Returns the number of cores on which the calling thread may run.
 ///
@@ -65,3 +66,29 @@ pub(crate) fn first_polls() -> u32 {
 /// The spacing: a consumer's pause after a short batch, before the consumer polls again. A consumer
 /// that polled without a pause would fetch the cache line that the producer is about to write.
 const SPACING: Duration = Duration::from_nanos(250);
+
+/// The pauses of a thread that races with others for a word, and has lost.
+///
+/// A compare-and-swap succeeds only if no other thread has moved the word since the thread loaded
+/// it. Between the two, the thread often waits for two or three lines of other cores. If all losers
+/// tried again at once, each success would cost as many fetches of the line as there are losers:
+/// simulated, 31 workers with a backlog got an event in 2 µs instead of 100 ns.
+#[derive(Default)]
+pub(crate) struct BackOff {
+    losses: u32,
+}
+
+impl BackOff {
+    /// Pauses after a lost race: for half a [spacing](spacing) first, and each time for twice as
+    /// long as before, but at most for one spacing for each rival.
+    #[cold]
+    pub(crate) fn pause(&mut self, spacing: u32, rivals: usize) {
+        let first = u64::from(spacing / 2).max(1);
+        let longest = u64::from(spacing).saturating_mul(rivals as u64).max(1);
+        let hints = (first << self.losses.min(16)).min(longest);
+        self.losses += 1;
+        // A model has one hint: time is not in it.
+        let hints = if cfg!(slipring_loom) { 1 } else { hints };
+        (0..hints).for_each(|_| spin_loop());
+    }
+}

@@ -45,7 +45,7 @@ use crate::base::{edge, maybe_mapped, sync, system};
 pub use alias::UnknownWait;
 pub use built_in::Wait;
 pub(crate) use full_ring::FullRing;
-pub(crate) use hardware::{cores, first_polls, spacing};
+pub(crate) use hardware::{BackOff, cores, first_polls, spacing};
 pub use strategy::{WaitAction, WaitContext, WaitLearner, WaitStrategy};
 pub(crate) use wait_loop::{
     Condition, HandleLearner, KeepWaiting, SleepPlace, Unmet, WaitOptions, WaitStats, wait_until,

@@ -187,6 +187,18 @@ pub(crate) mod chunk_taken {
         })
     }
 
+    /// Adds `positions` to the claim word, and returns the word before. The worker takes these
+    /// positions, after an earlier bound was stored.
+    #[inline(always)]
+    pub(crate) fn draw(claim: &AtomicU64, positions: u64) -> u64 {
+        let order = twin!("draw-unreleased": Release => Relaxed);
+        twin!("drawn-by-store": claim.fetch_add(positions, order) => {
+            let word = claim.load(Relaxed);
+            claim.store(word.wrapping_add(positions), Release);
+            word
+        })
+    }
+
     /// Loads the claim word, before the workers' bounds are loaded.
     #[inline(always)]
     pub(crate) fn see_for_frontier(claim: &AtomicU64) -> u64 {
