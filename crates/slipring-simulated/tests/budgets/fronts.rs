@@ -18,7 +18,7 @@ use slipring_simulated::segment::{
 use slipring_simulated::{Promise, Wait, ring, unicast};
 
 use crate::measure::Load;
-use crate::shapes::{InOrder, from, read_in_order, read_of_many};
+use crate::shapes::{InOrder, check_parts, from, read_in_order, read_of_many, seen_part};
 
 pub fn tasks(load: &Load) {
     let (mut tx, mut rx) = unicast(load.capacity, || 0u64).unwrap();
@@ -127,11 +127,11 @@ struct Segment {
 }
 
 impl Segment {
-    fn new(capacity: usize, producers: usize) -> Segment {
+    fn new(capacity: usize, producers: usize, delivery: StageDelivery) -> Segment {
         let stages = vec![StageDeclaration {
             name: "read".into(),
             writes: false,
-            delivery: StageDelivery::Each,
+            delivery,
             after: Vec::new(),
             on_death: OnDeath::Wait,
         }];
@@ -205,7 +205,7 @@ impl Segment {
 }
 
 pub fn segment(load: &Load) {
-    let segment = Segment::new(load.capacity, 1);
+    let segment = Segment::new(load.capacity, 1, StageDelivery::Each);
     // SAFETY: both seats were taken.
     let (mut tx, mut rx) = unsafe {
         (segment.seated(1, true, 0).0.producer(), segment.seated(2, false, 0).0.reader(0))
@@ -224,7 +224,7 @@ pub fn segment(load: &Load) {
 }
 
 pub fn segment_producers(load: &Load, count: usize) {
-    let segment = Segment::new(load.capacity, count);
+    let segment = Segment::new(load.capacity, count, StageDelivery::Each);
     let producer = |index: usize| {
         let (ring, seat) = segment.seated(index as u32 + 1, true, index);
         // SAFETY: the seat was taken.
@@ -235,15 +235,53 @@ pub fn segment_producers(load: &Load, count: usize) {
     let mut rx = unsafe { segment.seated(count as u32 + 1, false, 0).0.reader(0) };
     let each = load.events / count as u64;
     scope(|scope| {
-        for (producer, mut tx) in (0..).zip(all) {
-            scope.spawn(move || {
-                load.produce(each, 1, |number| {
-                    tx.publish(|slot| *slot = from(producer, number)).unwrap();
-                });
-            });
-        }
+        // The handles stay until the end, whose costs are not counted.
+        let threads: Vec<_> = (0..)
+            .zip(all)
+            .map(|(producer, mut tx)| {
+                scope.spawn(move || {
+                    load.produce(each, 1, |number| {
+                        tx.publish(|slot| *slot = from(producer, number)).unwrap();
+                    });
+                    tx
+                })
+            })
+            .collect();
         read_of_many(load, count, |see| {
-            rx.for_each(|event, _| see(*event)).unwrap();
+            let mut left = load.events;
+            while left > 0 {
+                left -= rx.poll(usize::MAX, |event, _| see(*event)).unwrap() as u64;
+            }
         });
+        threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
+    });
+}
+
+pub fn segment_pool(load: &Load, workers: usize) {
+    let segment = Segment::new(load.capacity, 1, StageDelivery::Pool(workers));
+    // SAFETY: the seat was taken.
+    let mut tx = unsafe { segment.seated(1, true, 0).0.producer() };
+    let worker = |index: usize| {
+        let (ring, seat) = segment.seated(index as u32 + 2, false, index);
+        // SAFETY: the seat was taken.
+        unsafe { ring.pool_reader(0, seat) }
+    };
+    let workers: Vec<_> = (0..workers).map(worker).collect();
+    scope(|scope| {
+        let threads: Vec<_> = workers
+            .into_iter()
+            .map(|mut worker| {
+                scope.spawn(move || {
+                    seen_part(load, |see| {
+                        worker.for_each(|event, _| see(*event)).unwrap();
+                    })
+                })
+            })
+            .collect();
+        load.produce(load.events, 1, |number| {
+            tx.publish(|slot| *slot = number).unwrap();
+        });
+        drop(tx);
+        check_parts(load, threads.into_iter().map(|thread| thread.join().unwrap()).collect());
     });
 }

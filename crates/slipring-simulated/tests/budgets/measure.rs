@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use slipring_coherence::sync::{now, sleep};
 use slipring_coherence::{
-    Counts, Machine, Report, Simulation, begin_measuring, end_measuring, work,
+    Counts, Machine, Placement, Report, Simulation, begin_measuring, end_measuring, work,
 };
 
 use crate::shapes::Shape;
@@ -34,6 +34,7 @@ pub type Range = [f64; 2];
 pub struct Row {
     pub shape: Shape,
     pub regime: Regime,
+    /// The topology, and `spread` behind it if the threads get cores of the sockets in turn.
     pub machine: &'static str,
     pub transfers: Range,
     pub rmws: Range,
@@ -172,7 +173,7 @@ fn pass(time: Duration) {
 fn run_once(
     shape: Shape,
     regime: Regime,
-    machine: &Machine,
+    (machine, placement): &(Machine, Placement),
     idle: usize,
     trace: bool,
 ) -> (Report, u64) {
@@ -181,17 +182,22 @@ fn run_once(
         let _ = now();
         shape.run(&load);
     };
-    let simulation = Simulation::new(machine).thread("main", body).trace_lines(trace);
+    let simulation = Simulation::new(machine).place(*placement).thread("main", body);
+    let simulation = simulation.trace_lines(trace);
     let report = simulation.run().unwrap_or_else(|error| panic!("{shape:?}, {regime:?}: {error}"));
     assert_eq!(load.published.get(), load.events, "{shape:?}: not all events were published");
     (report, load.events - load.measured_from.get())
 }
 
-/// Returns a machine whose latencies vary by a tenth.
-fn machine(topology: &str, seed: u64) -> Machine {
+/// Returns a machine whose latencies vary by a tenth, and the order in which threads get its cores.
+fn machine(text: &str, seed: u64) -> (Machine, Placement) {
+    let (topology, placement) = match text.strip_suffix(" spread") {
+        Some(topology) => (topology, Placement::Spread),
+        None => (text, Placement::Packed),
+    };
     let mut machine = Machine::server(topology.parse().unwrap());
     (machine.jitter, machine.seed) = (10, seed);
-    machine
+    (machine, placement)
 }
 
 /// The counts of an event: least and most of all seeds.

@@ -57,6 +57,8 @@ pub enum Shape {
     Segment,
     /// So many producers of a segment, and one reader.
     SegmentProducers(usize),
+    /// One producer of a segment, and a pool of so many workers.
+    SegmentPool(usize),
 }
 pub use Shape::*;
 
@@ -76,7 +78,8 @@ impl Shape {
             | WaitingShards(n)
             | Line(n)
             | Threads(n)
-            | SegmentProducers(n) => n + 1,
+            | SegmentProducers(n)
+            | SegmentPool(n) => n + 1,
             Tap(members) => members + 2,
             Diamond => 4,
             Batches(_) | ContiguousBatches(_) | Tasks | Sleeping | SleepingAdaptively
@@ -95,7 +98,8 @@ impl Shape {
     /// Number of threads that share the handling of the events.
     pub fn parallel_handlers(self) -> u32 {
         match self {
-            Pool(n) | WidePool(n) | AdaptivePool(n) | Shards(n) | WaitingShards(n) => n as u32,
+            Pool(n) | WidePool(n) | AdaptivePool(n) | SegmentPool(n) | Shards(n)
+            | WaitingShards(n) => n as u32,
             _ => 1,
         }
     }
@@ -125,8 +129,8 @@ impl Shape {
             Sleeping | SleepingAdaptively => micros(100),
             // Each reader fetches the line of the event.
             Readers(n) | Spinning(n) | Contiguous(n) if n > 11 => micros(1),
-            // Beyond that, the pool's claim word is the bottleneck.
-            Pool(n) | WidePool(n) | AdaptivePool(n) if n > 11 => micros(2),
+            // Each event moves at least the claim word's line, from one of many cores to another.
+            Pool(n) | WidePool(n) | AdaptivePool(n) | SegmentPool(n) if n > 11 => micros(2),
             Producers(n) | SegmentProducers(n) => Duration::from_nanos(150) * n as u32,
             Tasks | Requests => micros(1),
             WaitingShards(_) => micros(3),
@@ -157,6 +161,7 @@ impl Shape {
             Requests => fronts::requests(load),
             Segment => fronts::segment(load),
             SegmentProducers(n) => fronts::segment_producers(load, n),
+            SegmentPool(n) => fronts::segment_pool(load, n),
         }
     }
 }
@@ -265,7 +270,8 @@ fn producers(load: &Load, count: usize, len: u64) {
     let mut rx = ring.reader(key);
     let each = load.events / count as u64;
     scope(|scope| {
-        for (producer, mut tx) in (0..).zip(all) {
+        // The handles stay until the end, whose costs are not counted.
+        let run = |(producer, mut tx): (u64, slipring_simulated::SharedProducer<u64>)| {
             scope.spawn(move || {
                 load.produce(each, len, |number| {
                     let (len, first) = (len.min(each - number), from(producer, number));
@@ -277,8 +283,10 @@ fn producers(load: &Load, count: usize, len: u64) {
                     (first..).zip(claim.iter_mut()).for_each(|(event, slot)| *slot = event);
                     claim.publish();
                 });
-            });
-        }
+                tx
+            })
+        };
+        let threads: Vec<_> = (0..).zip(all).map(run).collect();
         read_of_many(load, count, |see| {
             // The idle handles would keep the ring open, so the reader ends at the last event.
             let mut left = load.events;
@@ -286,6 +294,7 @@ fn producers(load: &Load, count: usize, len: u64) {
                 left -= rx.poll(usize::MAX, |event, _| see(*event)).unwrap() as u64;
             }
         });
+        threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
     });
 }
 
@@ -307,7 +316,7 @@ pub fn read_of_many(load: &Load, count: usize, read: impl FnOnce(&mut dyn FnMut(
 }
 
 /// Number and sum of the events that a worker or shard has seen, each greater than the last.
-fn seen_part(load: &Load, read: impl FnOnce(&mut dyn FnMut(u64))) -> (u64, u64) {
+pub fn seen_part(load: &Load, read: impl FnOnce(&mut dyn FnMut(u64))) -> (u64, u64) {
     let (mut count, mut sum, mut least) = (0, 0, 0);
     read(&mut |event| {
         assert!(event >= least, "an event was doubled or overtaken");
@@ -318,7 +327,7 @@ fn seen_part(load: &Load, read: impl FnOnce(&mut dyn FnMut(u64))) -> (u64, u64) 
 }
 
 /// Checks that the parts are all events.
-fn check_parts(load: &Load, parts: Vec<(u64, u64)>) {
+pub fn check_parts(load: &Load, parts: Vec<(u64, u64)>) {
     let (count, sum) = parts.iter().fold((0, 0), |all, part| (all.0 + part.0, all.1 + part.1));
     assert_eq!((count, sum), (load.events, load.events * (load.events - 1) / 2));
 }
