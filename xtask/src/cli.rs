@@ -181,9 +181,9 @@ pub struct Seeds {
 /// The mutants to judge.
 #[derive(Debug, Args)]
 pub struct Selection {
-    /// Judge only the mutants of files whose path contains this.
-    #[arg(long, value_name = "PART")]
-    only: Option<String>,
+    /// Judge only the mutants whose path or function contains one of these.
+    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
+    only: Vec<String>,
     /// Time that each test gets, in seconds; a multiple of its usual time by default.
     #[arg(long, value_name = "SECONDS")]
     limit: Option<u32>,
@@ -253,14 +253,14 @@ mod tests {
     #[test]
     fn command_lines_are_read() {
         let Command::Mutants { list, options } =
-            command("mutants --only gating --list --limit 9 --output a.txt")
+            command("mutants --only gating,stamp --list --limit 9 --output a.txt")
         else {
             panic!("another command")
         };
         let options = options.options(list);
         assert_eq!(
-            (options.only.as_deref(), options.list, options.limit),
-            (Some("gating"), true, Some(9))
+            (options.only.join(" ").as_str(), options.list, options.limit),
+            ("gating stamp", true, Some(9))
         );
         let Command::Miri { seeds, filters } = command("miri --seeds 4 a b") else {
             panic!("another command")
@@ -269,7 +269,7 @@ mod tests {
         let Command::Test(test) = command("test --deep --seeds 3 --only a") else {
             panic!("another command")
         };
-        assert!(test.deep && test.seeds.seeds == 3 && test.mutants.options(false).only.is_some());
+        assert!(test.deep && test.seeds.seeds == 3 && test.mutants.options(false).only == ["a"]);
     }
 
     #[test]

@@ -33,8 +33,9 @@ use crate::{
 /// The selection of mutants and the places of the report.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Text in the paths of the files to mutate: files whose path lacks it are left out.
-    pub only: Option<String>,
+    /// Texts of which a mutant's path or function must contain one; without any, all mutants are
+    /// judged.
+    pub only: Vec<String>,
     /// Whether to print the mutants without judging them.
     pub list: bool,
     /// The file of a second copy of the report.
@@ -56,9 +57,17 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
     let started = Instant::now();
     let library = step.root.join(LIBRARY);
     let mut mutants = sites::find(&library.join("src"))?;
-    if let Some(only) = &options.only {
-        mutants.retain(|mutant| mutant.file.to_string_lossy().contains(only.as_str()));
+    let is_chosen = |mutant: &Mutant, part: &String| {
+        mutant.file.to_string_lossy().contains(part.as_str()) || mutant.function.contains(part)
+    };
+    if let Some(unknown) =
+        options.only.iter().find(|part| !mutants.iter().any(|mutant| is_chosen(mutant, part)))
+    {
+        let text = format!("no mutant's file or function contains `{unknown}` (`--only`)");
+        return Err(Trouble::Failed(text));
     }
+    let whole = options.only.is_empty();
+    mutants.retain(|mutant| whole || options.only.iter().any(|part| is_chosen(mutant, part)));
     if options.list {
         mutants.iter().for_each(|mutant| say!("{}", described(mutant)));
         say!("{} mutants", mutants.len());
@@ -71,7 +80,7 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
         Err(_) => Vec::new(),
     };
     if mutants.is_empty() {
-        return Err(Trouble::Failed("no mutant was found: `--only` fits no file".to_owned()));
+        return Err(Trouble::Failed("no mutant was found".to_owned()));
     }
     // If an output cannot be written, the run fails here, and not after hours of judging.
     if let Some(output) = &options.output {
@@ -104,7 +113,6 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
         );
         judged.push(one);
     }
-    let whole = options.only.is_none();
     let warnings = stale(&allowed, &judged, whole);
     let report = report(&judged, &warnings, judge.tests(), started.elapsed());
     // The report is printed even if a file cannot be written.
