@@ -201,7 +201,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         loop {
             match refusal {
                 Refusal::Wait(error) => return Err(error.into()),
-                Refusal::Contended if round % 64 == 63 && is_over() => {
+                Refusal::Contended if round != 0 && is_over() => {
                     let control = &self.core.control;
                     return Err(ClaimError::TimedOut(
                         control.plan.name_of(control.plan.producer_party()),
