@@ -130,7 +130,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     fn take_next(&mut self) -> bool {
         let shift = self.state.slots.shift();
         let mut races = BackOff::default();
-        for _ in 0..=self.state.core.capacity() + SPARE_ROUNDS {
+        for round in 0..=self.state.core.capacity() + SPARE_ROUNDS {
             let word = PoolWord(edge::chunk_taken::see(self.claim()));
             let seq = word.seq(self.known());
             self.last_seen = seq;
@@ -174,7 +174,11 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             let taken = ChunkCell::taken(seq, shift, self.worker);
             if !edge::cell_taken::take(self.cell(seq), seen, taken.0) {
                 self.bind(IDLE);
-                self.lost_race(&mut races);
+                self.contended = true;
+                // A process that does not keep to the protocol cannot prolong the search by pauses.
+                if round < SPARE_ROUNDS {
+                    self.lost_race(&mut races);
+                }
                 continue;
             }
             twin!("cell-before-bound": () => bind());
