@@ -7,7 +7,7 @@
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-use slipring_coherence::sync::scope;
+use slipring_coherence::sync::{now, scope};
 use slipring_coherence::{Limit, Lines, Machine, Simulation, work};
 use slipring_simulated::{
     BatchError, Graph, Pool, PoolWriter, Producer, Ring, SubscribeError, Wait, WaitError, Writing,
@@ -195,6 +195,42 @@ fn a_worker_joins_while_a_claim_is_open() {
     for wait in [Wait::Blocking, Wait::ADAPTIVE, Wait::BusySpin] {
         for seed in 1..=20 {
             with_an_open_claim(&wait, seed, |pool| drop(pool.join().unwrap()));
+        }
+    }
+}
+
+/// Returns the number of sleeps of many workers that become idle at once, and stay idle.
+fn sleeps_of_idle_workers(wait: &Wait, seed: u64, millis: u64) -> u64 {
+    let machine = Machine { seed, jitter: 20, ..Machine::server("2x16".parse().unwrap()) };
+    let body = || {
+        let graph = Graph::new(64, || 0u64).wait(wait.clone());
+        let key = graph.pool_writer("work", 12);
+        let ring = graph.build().unwrap();
+        let (tx, workers) = (ring.producer(), ring.pool_writers(key));
+        drop(ring);
+        // The threads start one after the other, and begin together.
+        let begin = now() + Duration::from_millis(2);
+        scope(|scope| {
+            for mut worker in workers {
+                scope.spawn(move || {
+                    work(begin.saturating_duration_since(now()));
+                    worker.for_each(|_, _| ()).unwrap();
+                });
+            }
+            work(Duration::from_millis(2 + millis));
+            drop(tx);
+        });
+    };
+    let report = Simulation::new(&machine).thread("main", body).run();
+    report.unwrap_or_else(|error| panic!("{wait}, seed {seed}: {error}")).counts().sleeps
+}
+
+#[test]
+fn idle_workers_stay_asleep() {
+    for wait in [Wait::Blocking, Wait::ADAPTIVE] {
+        for seed in 1..=10 {
+            let [short, long] = [2, 4].map(|millis| sleeps_of_idle_workers(&wait, seed, millis));
+            assert!(long <= short, "{wait}, seed {seed}: {short} sleeps, then {long}");
         }
     }
 }

@@ -77,22 +77,23 @@ fn step(worker: &mut Worker, draw: &mut Draw) -> Next {
 }
 
 /// Works until the ring has ended. The worker leaves now and then, most often in the middle of a
-/// chunk, and joins again.
+/// chunk, and joins again. Returns the last handle: its drop would wake workers that wait for the
+/// pool's end.
 fn come_and_go(
     mut worker: Worker,
     pool: &Pool<Event, slipring_simulated::Writing>,
     mut draw: Draw,
-) {
+) -> Option<Worker> {
     loop {
         let until = draw.below(30);
         for _ in 0..until {
             if let Next::Ended = step(&mut worker, &mut draw) {
-                return;
+                return Some(worker);
             }
         }
         // Another worker gets the events that are not released.
         if let Err(BatchError::Wait(WaitError::Closed)) = worker.try_batch(3) {
-            return;
+            return Some(worker);
         }
         drop(worker);
         draw.work();
@@ -101,7 +102,7 @@ fn come_and_go(
                 Ok(worker) => break worker,
                 // The seat of a worker that left belongs to its chunk for a while.
                 Err(SubscribeError::Full { .. }) => draw.work(),
-                Err(SubscribeError::Ended(_) | SubscribeError::NotRunning) => return,
+                Err(SubscribeError::Ended(_) | SubscribeError::NotRunning) => return None,
                 Err(other) => panic!("{other}"),
             }
         };
@@ -159,10 +160,13 @@ fn run(seed: u64, wait: &Wait) {
         let mut lasting = all.pop().expect("a worker");
         let mut next = vec![0; producers as usize];
         scope(|scope| {
-            scope.spawn(move || lasting.for_each(|event, _| event.2 += 1).map(drop).unwrap());
+            let mut kept = vec![scope.spawn(move || {
+                lasting.for_each(|event, _| event.2 += 1).unwrap();
+                Some(lasting)
+            })];
             for worker in all {
                 let (pool, draw) = (pool.clone(), Draw(draw.below(u64::MAX)));
-                scope.spawn(move || come_and_go(worker, &pool, draw));
+                kept.push(scope.spawn(move || come_and_go(worker, &pool, draw)));
             }
             for (by, mut tx) in (0..).zip(handles) {
                 let mut draw = Draw(draw.below(u64::MAX));
@@ -175,6 +179,8 @@ fn run(seed: u64, wait: &Wait) {
                 *next += 1;
             })
             .unwrap();
+            let kept: Vec<_> = kept.into_iter().map(|thread| thread.join().unwrap()).collect();
+            drop(kept);
         });
         assert!(next.iter().all(|&next| next == count), "seed {seed}: {next:?} of {count}");
         done.set(true);

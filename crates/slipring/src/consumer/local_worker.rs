@@ -102,7 +102,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             };
             let end = self.last_seen.wrapping_add(len);
             // If this worker has lost a race for a chunk, its old bound has held up the later
-            // stages until now. The worker's next release notifies its own pool.
+            // stages until now.
             let held_up = self.bound != IDLE;
             self.bound = self.last_seen << 1;
             let control = self.state.control();
@@ -110,9 +110,13 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             // I2: the worker stores its bound before the compare-and-swap of the claim word.
             twin!("bound-after-swap": edge::released::bind(own, self.bound) => ());
             if held_up && twin!("lagging-bound-unnotified": true => false) {
-                control.waits.notify(self.state.plan().notifies_behind());
+                match taking {
+                    Taking::Ticket => self.notify_of_bound(),
+                    // The worker's next release notifies its own pool.
+                    _ => control.waits.notify(self.state.plan().notifies_behind()),
+                }
             }
-            if let Taking::Ticket = taking {
+            if matches!(taking, Taking::Ticket) && !self.state.plan().leaves_tickets() {
                 self.draw_ticket();
                 return false;
             }
@@ -125,22 +129,29 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
                 self.lost_race(&mut races);
                 continue;
             }
-            self.pass_landmark(self.last_seen, end);
-            if let Taking::Tombstone = taking {
-                self.last_seen = end;
-                self.pass_tombstone(end, len);
-                continue;
+            let first = self.last_seen;
+            self.pass_landmark(first, end);
+            self.last_seen = end;
+            match taking {
+                Taking::Chunk => {
+                    twin!("bound-after-swap": () => edge::released::bind(own, self.bound));
+                    (self.next, self.chunk_end) = (first, end);
+                    self.time_chunk();
+                    return true;
+                }
+                Taking::Ticket => {
+                    self.hold_ticket(first);
+                    return false;
+                }
+                Taking::Tombstone => self.pass_tombstone(end, len),
             }
-            twin!("bound-after-swap": () => edge::released::bind(own, self.bound));
-            (self.next, self.chunk_end, self.last_seen) = (self.last_seen, end, end);
-            self.time_chunk();
-            return true;
         }
     }
 
     /// Takes the claim word's position as a ticket (I6), by an addition: it never fails, however
     /// many workers draw at once. They may have moved the word since this worker loaded it, so the
-    /// bound that the worker has stored may be earlier than its ticket (I2).
+    /// bound that the worker has stored may be earlier than its ticket (I2). Workers that can sleep
+    /// draw by a compare-and-swap, because only a few of their tickets may be outstanding.
     fn draw_ticket(&mut self) {
         let control = self.state.control();
         let claim = control.positions.line(self.claim_line);
@@ -152,13 +163,30 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             self.bound = seq << 1;
             edge::released::bind(own, self.bound);
             // The earlier bound has held up the later stages.
-            twin!("early-bound-unnotified": control.waits.notify(self.state.plan().notifies_behind()) => ());
+            twin!("early-bound-unnotified": self.notify_of_bound() => ());
         }
-        let end = seq.wrapping_add(1);
-        self.pass_landmark(seq, end);
-        (self.next, self.chunk_end, self.last_seen) = (seq, end, end);
+        self.last_seen = seq.wrapping_add(1);
+        self.pass_landmark(seq, self.last_seen);
+        self.hold_ticket(seq);
+    }
+
+    /// Begins to wait with the ticket `seq`, which this worker has taken.
+    fn hold_ticket(&mut self, seq: u64) {
+        (self.next, self.chunk_end) = (seq, seq.wrapping_add(1));
         self.chunk_ended = None;
         self.role.ticket = true;
+    }
+
+    /// Notifies the stages that this worker's last bound has held up, and the pool's idle workers:
+    /// they wait for the whole pool's end, and no release of a ticket follows at the end.
+    #[cold]
+    fn notify_of_bound(&self) {
+        let (control, pool) = (self.state.control(), self.state.plan());
+        let notify = || match pool.wakes_one {
+            true => control.waits.notify_released(pool, &control.status),
+            false => control.waits.notify(&pool.notifies),
+        };
+        twin!("own-pool-unnotified": notify() => control.waits.notify(pool.notifies_behind()));
     }
 
     /// Stores the pool's landmark if the positions from `first` to `end` cross a multiple of

@@ -130,20 +130,31 @@ fn loom_twin_draw_unreleased() {
 }
 
 /// A worker that draws a ticket has stored an earlier bound, which holds back the stage behind the
-/// pool. The stage wakes when the worker stores the bound of its ticket.
+/// pool. The stage, which sleeps, wakes when the worker stores the bound of its ticket.
 #[test]
 fn loom_an_early_bound_is_notified() {
     explore(100, Some(1), || {
-        let ring = ring(asleep(), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let mut stages = named([(Write, Delivery::pool(2), &[][..]), (Read, Delivery::Each, &[0])]);
+        stages[0].wait = Some(Contained::new(Wait::BusySpin));
+        let ring = build(asleep(), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
         let (mut tx, mut one, mut two, mut rx) =
             (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
-        let waiting = thread::spawn(move || (work_on(&mut one), one));
-        let working = thread::spawn(move || (work(&mut two), two));
+        let drawing = thread::spawn(move || {
+            one.position().prepare_to_wait();
+            one
+        });
+        let reading = thread::spawn(move || {
+            assert_eq!(rx.batch(1).unwrap().first_seq(), START);
+            rx
+        });
         publish(&mut tx, 1);
-        // One of the workers handles the event, and then the stage behind the pool gets it.
-        assert_eq!(rx.batch(1).unwrap().first_seq(), START);
-        publish(&mut tx, 1);
-        drop((tx, waiting.join().unwrap(), working.join().unwrap()));
+        if work(&mut two) == 0 {
+            let mut one = drawing.join().unwrap();
+            assert_eq!(work(&mut one), 1, "events were lost or handled twice");
+            drop((reading.join().unwrap(), tx, one, two));
+        } else {
+            drop((reading.join().unwrap(), tx, drawing.join().unwrap(), two));
+        }
     });
 }
 
@@ -152,7 +163,37 @@ fn loom_twin_early_bound_unnotified() {
     caught(
         "ticket::loom_an_early_bound_is_notified",
         "early-bound-unnotified",
-        Caught::Deadlock(&["s0", "s1"]),
+        Caught::Deadlock(&["s1"]),
+    );
+}
+
+/// A worker loses the race for the last event, and draws a ticket after the ring has closed. Its
+/// old bound has made another worker wait for the pool's end.
+#[test]
+fn loom_a_ticket_at_the_end_wakes_the_pool() {
+    explore(100, Some(2), || {
+        let ring = ring(asleep(), &[(Write, 2, &[])]);
+        let mut tx = producer(&ring);
+        let (mut one, mut two) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
+        publish(&mut tx, 1);
+        let drawing = thread::spawn(move || {
+            one.position().prepare_to_wait();
+            (one.poll(1, |event, _| mark(event)).unwrap_or(0) as u64, one)
+        });
+        let ending = thread::spawn(move || (two.for_each(|event, _| mark(event)).unwrap(), two));
+        drop(tx);
+        // Both handles stay until both threads have ended.
+        let ((handled, _one), (more, _two)) = (drawing.join().unwrap(), ending.join().unwrap());
+        assert_eq!(handled + more, 1, "events were lost or handled twice");
+    });
+}
+
+#[test]
+fn loom_twin_own_pool_unnotified() {
+    caught(
+        "ticket::loom_a_ticket_at_the_end_wakes_the_pool",
+        "own-pool-unnotified",
+        Caught::Deadlock(&["s0"]),
     );
 }
 
