@@ -7,10 +7,10 @@ use std::cell::Cell;
 
 use crate::base::edge::{self, announced};
 use crate::base::prefetch;
-use crate::base::sync::{Relaxed, now, panicking, twin};
+use crate::base::sync::{now, panicking, twin};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
 use crate::consumer::waiting::{Counting as _, Waiting as _};
-use crate::consumer::worker::{LANDMARK_BITS, Offer, WorkerPosition, WorkerRole};
+use crate::consumer::worker::{Offer, WorkerPosition, WorkerRole};
 use crate::errors::{Cause, WaitError};
 use crate::ring::helper;
 use crate::ring::membership::Orphan;
@@ -130,7 +130,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
                 continue;
             }
             let first = self.last_seen;
-            self.pass_landmark(first, end);
+            self.pass_landmark(&(first..end));
             self.last_seen = end;
             match taking {
                 Taking::Chunk => {
@@ -166,7 +166,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             twin!("early-bound-unnotified": self.notify_of_bound() => ());
         }
         self.last_seen = seq.wrapping_add(1);
-        self.pass_landmark(seq, self.last_seen);
+        self.pass_landmark(&(seq..self.last_seen));
         self.hold_ticket(seq);
     }
 
@@ -187,16 +187,6 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             false => control.waits.notify(&pool.notifies),
         };
         twin!("own-pool-unnotified": notify() => control.waits.notify(pool.notifies_behind()));
-    }
-
-    /// Stores the pool's landmark if the positions from `first` to `end` cross a multiple of
-    /// `2^LANDMARK_BITS`.
-    #[inline(always)]
-    fn pass_landmark(&self, first: u64, end: u64) {
-        if (first ^ end) >> LANDMARK_BITS != 0 {
-            let control = self.state.control();
-            control.positions.line(self.state.plan().landmark_line()).store(end, Relaxed);
-        }
     }
 
     /// Starts the timing of the chunk that this worker has just taken.

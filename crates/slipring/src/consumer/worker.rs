@@ -44,7 +44,7 @@
 //!     new ticket, so that no worker holds two.
 
 use std::cell::Cell;
-
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::base::sync::{Relaxed, now, twin};
@@ -67,7 +67,7 @@ const MAX_CHUNK: u64 = 256;
 /// Binary logarithm of the distance between two landmarks of a pool, in positions. The worker whose
 /// chunk crosses a multiple of `2^LANDMARK_BITS` stores the chunk's end as the pool's landmark. A
 /// landmark is a full position, from which workers derive the claim word's high bits.
-pub(crate) const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
+const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
 /// The role of a worker: the way in which it takes chunks and leaves its pool.
 pub trait WorkerRole: Sized {
@@ -333,6 +333,17 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     /// the worker is idle.
     fn unreleased(&self) -> Option<u64> {
         (self.bound != IDLE).then_some((self.next << 1).wrapping_sub(self.bound) >> 1)
+    }
+
+    /// Stores the pool's landmark if a chunk crosses a multiple of `2^LANDMARK_BITS`. The claim
+    /// word is behind the chunk. It stays within a lap of the chunk, because this worker's bound
+    /// still holds the chunk.
+    #[inline(always)]
+    pub(crate) fn pass_landmark(&self, chunk: &Range<u64>) {
+        if (chunk.start ^ chunk.end) >> LANDMARK_BITS != 0 {
+            let control = self.state.control();
+            control.positions.line(self.state.plan().landmark_line()).store(chunk.end, Relaxed);
+        }
     }
 
     /// Notes that another worker has taken the next chunk, and pauses. The time of the race is none

@@ -20,7 +20,6 @@
 //!   to one seat, and each seat to one participant or to none.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::time::Duration;
 
 use crate::base::edge;
@@ -28,7 +27,7 @@ use crate::base::sync::{AtomicU64, Instant, Relaxed, now, twin};
 use crate::consumer::position::Availability as _;
 use crate::consumer::waiting::Counting as _;
 use crate::consumer::waiting::Waiting as _;
-use crate::consumer::worker::{LANDMARK_BITS, Offer, WorkerPosition, WorkerRole};
+use crate::consumer::worker::{Offer, WorkerPosition, WorkerRole};
 use crate::errors::WaitError;
 use crate::processes::claims;
 use crate::processes::closing;
@@ -211,16 +210,6 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         let free = if nothing { 0 } else { self.state.core.capacity() as i64 };
         let reads_stamps = self.state.control().plan.reads_stamps(self.state.stage);
         !reads_stamps && ahead(self.limit, seq) > free
-    }
-
-    /// Stores the pool's landmark if a chunk crosses a multiple of `2^LANDMARK_BITS`. The claim
-    /// word is behind the chunk. It stays within a lap of the chunk, because this worker's bound
-    /// still holds the chunk.
-    fn pass_landmark(&self, chunk: &Range<u64>) {
-        if (chunk.start ^ chunk.end) >> LANDMARK_BITS != 0 {
-            let control = self.state.control();
-            control.positions.line(self.state.plan().landmark_line()).store(chunk.end, Relaxed);
-        }
     }
 
     /// Adopts a chunk that another worker left.
