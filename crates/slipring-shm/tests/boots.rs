@@ -199,6 +199,12 @@ fn an_observer_in_python_reads_a_segment_of_an_unknown_boot() {
     assert!(String::from_utf8_lossy(&other.stderr).contains("started last"), "{other:?}");
 }
 
+/// Waits until no byte of a segment's file is locked. A process that another test starts meanwhile
+/// has copies of this one's descriptors, and so their locks, until it runs its own program.
+fn let_go(path: &Path) {
+    until(|| !(0..=8).any(|byte| held(path, byte)));
+}
+
 /// A file on a disk outlives a boot, but its locks do not. So while a byte is held, the file is of
 /// this boot.
 #[test]
@@ -211,6 +217,7 @@ fn a_segment_of_an_unknown_boot_is_of_this_one_on_a_disk_while_a_byte_is_held() 
     }
     drop(Test::create_at(&path).capacity(4).without_ring().build().unwrap());
     set_boot(&path, [0; 16]);
+    let_go(&path);
     assert_problem!(Test::open_at(&path), Problem::Header(HeaderProblem::UnknownBoot));
     let failed = problem(slipring_shm::inspect_at(&path));
     assert!(failed.message.contains("mount /proc"), "{}", failed.message);
@@ -221,6 +228,7 @@ fn a_segment_of_an_unknown_boot_is_of_this_one_on_a_disk_while_a_byte_is_held() 
         assert!(!slipring_shm::inspect_at(&path).unwrap().stale);
         Test::open_at(&path).unwrap();
     }
+    let_go(&path);
     assert_problem!(Test::open_at(&path), Problem::Header(HeaderProblem::UnknownBoot));
     slipring_shm::remove_at(&path).unwrap();
     assert!(fs::metadata(&path).is_err());
