@@ -77,6 +77,36 @@ fn a_retry_starts_again_at_the_last_release() {
     assert_eq!((seen, behind), (vec![0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7], all));
 }
 
+/// A handler halts the graph and then fails. A failure that is skipped is no failure of the graph.
+/// One that would be retried is: no retry follows a halt.
+#[test]
+fn a_failure_after_a_halt_is_skipped_but_not_retried() {
+    let _watched = crate::common::watched();
+    for (on, fails) in [(OnFault::skip(), false), (OnFault::retry(5), true)] {
+        let graph = slipring::Graph::new(8, || 0u64);
+        let stage = graph.reader("halts").on_error(on);
+        let ring = graph.build().unwrap();
+        let mut handlers = ring.handlers();
+        let (told, tell) = std::sync::mpsc::channel();
+        let (halted, go) = std::sync::mpsc::channel();
+        handlers.read(stage, move |_, _| {
+            told.send(()).unwrap();
+            go.recv().unwrap();
+            Err("late")
+        });
+        let (mut tx, pipeline) = handlers.spawn().unwrap();
+        tx.publish(|value| *value = 1).unwrap();
+        tell.recv().unwrap();
+        pipeline.halt();
+        halted.send(()).unwrap();
+        drop(tx);
+        match pipeline.join() {
+            Ok(report) => assert!(!fails && report.halted() && report.stages()[0].skipped == 1),
+            Err(error) => assert!(fails && error.to_string().contains("late"), "{error}"),
+        }
+    }
+}
+
 #[test]
 fn after_the_last_retry_the_graph_fails_or_the_event_is_skipped() {
     let _watched = crate::common::watched();

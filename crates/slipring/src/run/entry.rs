@@ -182,9 +182,13 @@ impl<'env> Entry<'env> {
             (*released, *failures) = (now, 0);
         }
         let again = *failures != 0;
-        let Some(verdict) = on.verdict(*failures).filter(|_| control.status.is_running()) else {
-            return Some(end);
+        // Nothing is handled again once the graph has ended, so a failure that would be retried is
+        // final then. A failure that is skipped stays so.
+        let is_allowed = |verdict: &Verdict| match verdict {
+            Verdict::Skipped => true,
+            Verdict::Retried => control.status.is_running(),
         };
+        let Some(verdict) = on.verdict(*failures).filter(is_allowed) else { return Some(end) };
         *failures = failures.saturating_add(1);
         if let Some(hook) = on_faults {
             // The error's `to_string` and the function `hook` are user code and may panic.
