@@ -182,6 +182,8 @@ pub(crate) struct Counters {
     /// For each party, whether it has a single handle. A single handle adds to the party's counters
     /// by a load and a store, without an atomic addition.
     sole: Box<[bool]>,
+    /// The largest number of events that a report said were published.
+    reported: Statistic,
     pub(crate) samples: Option<Samples>,
 }
 
@@ -206,7 +208,12 @@ impl Counters {
         let stages = plan.stages.iter().map(|stage| stage.delivery == Delivery::Each);
         let turns = plan.stages.iter().map(|stage| Line::new(TurnCounts::of(&stage.thread)));
         let (sole, turns) = (stages.chain([!plan.many_producers]).collect(), turns.collect());
-        Counters { words, turns, sole, samples }
+        Counters { words, turns, sole, reported: Statistic::new(0), samples }
+    }
+
+    /// Returns `published`, or what an earlier report said if that is more.
+    pub(crate) fn report_published(&self, published: u64) -> u64 {
+        self.reported.fetch_max(published, Relaxed).max(published)
     }
 
     /// Adds `count` turns of a stage, which took `nanos` nanoseconds in total.

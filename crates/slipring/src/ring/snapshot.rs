@@ -22,6 +22,8 @@ fn published(control: &Control, positions: &[u64]) -> Option<u64> {
 /// counts are lower. The number never decreases.
 ///
 /// - A single producer publishes each position, so it has published at least those before `newest`.
+///   A pool's worker that has lost a race shows an old bound for a moment, so `newest` can
+///   decrease.
 /// - Several producers may have claimed positions that they have not published or have given up.
 ///   But they have published each event that a stage has handled, so the result is the largest
 ///   count of a stage. Taps are left out, because each member of a tap counts each event. In a
@@ -29,7 +31,7 @@ fn published(control: &Control, positions: &[u64]) -> Option<u64> {
 ///   number of claimed positions.
 fn least_published(control: &Control, newest: u64) -> u64 {
     if !control.plan.many_producers {
-        return newest.wrapping_sub(control.start);
+        return control.counters.report_published(newest.wrapping_sub(control.start));
     }
     let stages = control.plan.stages.iter().enumerate();
     let counted = stages.filter(|(_, stage)| !matches!(stage.delivery, Delivery::Tap(_)));
