@@ -8,7 +8,8 @@ use std::panic::Location;
 
 use crate::lines::LINE;
 use crate::memory::{Own, Use};
-use crate::running::Handle;
+use crate::running::{Handle, Running};
+use crate::trace;
 
 pub(crate) use crate::memory::Width;
 
@@ -28,6 +29,10 @@ fn begin(location: Place) -> Option<Handle> {
 #[inline]
 pub(crate) fn load_value(at: usize, width: Width, location: Place) -> Option<u64> {
     let handle = begin(location)?;
+    if handle.is_shuffled() {
+        trace::note(handle, "loads", at);
+        return load_by_chance(handle, at, width);
+    }
     let own = handle.memory(|memory, me| {
         let line = memory.lines.number(at);
         memory.load(me, line, Use::Control);
@@ -43,10 +48,28 @@ pub(crate) fn load_value(at: usize, width: Width, location: Place) -> Option<u64
     }
 }
 
+/// Loads a word in a run by a schedule.
+#[inline]
+fn load_by_chance(handle: Handle, at: usize, width: Width) -> Option<u64> {
+    match handle.memory(|memory, me| memory.own_store(me, at, width)) {
+        Own::Value(bits) => Some(bits),
+        Own::Nothing => None,
+        Own::Part => {
+            handle.drain();
+            None
+        }
+    }
+}
+
 /// Stores a word. Returns `false` outside of a simulation, where the caller stores.
 #[inline]
 pub(crate) fn store_value(at: usize, width: Width, bits: u64, location: Place) -> bool {
     let Some(handle) = begin(location) else { return false };
+    if let Some(late) = handle.with(|running| running.stores_late()) {
+        trace::note(handle, "stores", at);
+        handle.memory(|memory, me| memory.store_by_chance(me, late, at, width, bits));
+        return true;
+    }
     store_line(handle, at, Some((at, width, bits)));
     true
 }
@@ -75,6 +98,10 @@ pub(crate) fn settle(at: usize, len: usize) {
 #[inline]
 pub(crate) fn rmw(at: usize, location: Place) {
     let Some(handle) = begin(location) else { return };
+    if handle.is_shuffled() {
+        trace::note(handle, "changes", at);
+        return handle.drain();
+    }
     let line = handle.memory(|memory, me| {
         let line = memory.lines.number(at);
         memory.begin_rmw(me, line);
@@ -104,6 +131,9 @@ fn full_fence(handle: Handle) {
 #[inline]
 pub(crate) fn read(at: usize, len: usize, location: Place) {
     let Some(handle) = begin(location) else { return };
+    if handle.is_shuffled() {
+        return;
+    }
     handle.memory(|memory, me| {
         for at in lines(at, len) {
             let line = memory.lines.number(at);
@@ -116,6 +146,9 @@ pub(crate) fn read(at: usize, len: usize, location: Place) {
 #[inline]
 pub(crate) fn write(at: usize, len: usize, location: Place) {
     let Some(handle) = begin(location) else { return };
+    if handle.is_shuffled() {
+        return;
+    }
     lines(at, len).for_each(|at| store_line(handle, at, None));
 }
 
@@ -129,6 +162,9 @@ fn lines(at: usize, len: usize) -> impl Iterator<Item = usize> {
 /// Asks for a line that the core will change.
 pub(crate) fn prefetch_for_store(at: usize, location: Place) {
     let Some(handle) = begin(location) else { return };
+    if handle.is_shuffled() {
+        return;
+    }
     handle.memory(|memory, me| {
         let line = memory.lines.number(at);
         memory.prefetch(me, line);
@@ -139,6 +175,9 @@ pub(crate) fn prefetch_for_store(at: usize, location: Place) {
 pub(crate) fn membarrier(location: Place) {
     let Some(handle) = begin(location) else { return };
     handle.memory(|memory, me| memory.cores[me].counts.membarriers += 1);
+    if handle.is_shuffled() {
+        return handle.memory(|memory, _| memory.commit_everywhere());
+    }
     full_fence(handle);
     let asked: Vec<u64> = handle.with(|running| {
         running.pay(running.memory.costs.membarrier);
@@ -170,6 +209,7 @@ pub(crate) fn pause(location: Place) -> bool {
         memory.cores[me].location = location;
         memory.pause(me);
     });
+    handle.with(Running::spin);
     handle.spin_point();
     true
 }
@@ -179,6 +219,7 @@ pub(crate) fn yield_now(location: Place) -> bool {
     let Some(handle) = begin(location) else { return false };
     handle.drain();
     handle.memory(|memory, me| memory.yielded(me));
+    handle.with(Running::spin);
     handle.spin_point();
     true
 }

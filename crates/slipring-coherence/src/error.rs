@@ -52,6 +52,9 @@ pub enum SimulationError {
     /// The run took longer than its [`Limit`](crate::Limit): most likely a livelock.
     #[error("{0}")]
     Limit(LimitReached),
+    /// The program gave up: [`give_up`](crate::give_up).
+    #[error("{0}")]
+    GivenUp(String),
     /// A thread panicked.
     #[error("the virtual thread `{thread}` panicked: {message}")]
     Panicked {

@@ -86,6 +86,7 @@
 
 mod access;
 mod allocator;
+mod chance;
 mod costs;
 mod counts;
 mod error;
@@ -95,8 +96,11 @@ mod memory;
 mod planted;
 mod report;
 mod running;
+mod schedule;
+mod shuffle;
 mod simulation;
 pub mod sync;
+mod trace;
 mod waiting;
 
 use std::panic::Location;
@@ -109,7 +113,9 @@ pub use error::{Cause, Deadlock, LimitReached, Position, SimulationError, Wait, 
 pub use machine::{MOST_CORES, Machine, Placement, Topology, TopologyError};
 pub use planted::{Planted, is_planted, plant};
 pub use report::{HotLine, Report};
+pub use schedule::{Dice, Order, Schedule, UnknownOrder};
 pub use simulation::{Limit, Simulation};
+pub use trace::{Access, last_accesses, record_accesses, records_accesses};
 
 /// Returns whether a simulation runs on the calling system thread.
 ///
@@ -202,8 +208,48 @@ pub fn membarrier() {
 /// assert_eq!(slipring_coherence::hints_in(std::time::Duration::from_micros(1)), 1);
 /// ```
 pub fn hints_in(time: Duration) -> u32 {
+    if waiting::shortened(u64::MAX) < u64::MAX {
+        return 1;
+    }
     let hints = access::pause_cost().map_or(1, |cost| running::picos(time).div_ceil(cost));
     u32::try_from(hints).unwrap_or(u32::MAX).max(1)
+}
+
+/// Returns `number`, or a number from 1 to 3 in its place in a run by a
+/// [schedule](Schedule::short) that shortens repetitions.
+///
+/// ```
+/// assert_eq!(slipring_coherence::shortened(200), 200);
+/// ```
+pub fn shortened(number: u64) -> u64 {
+    waiting::shortened(number)
+}
+
+/// Returns whether the simulated system offers [`membarrier`]. All do, except in a run by some
+/// [schedules](Schedule::membarrier).
+///
+/// ```
+/// assert!(slipring_coherence::has_membarrier());
+/// ```
+pub fn has_membarrier() -> bool {
+    waiting::has_membarrier()
+}
+
+/// Ends the run: the program has found what it looked for, and says what. The calling thread never
+/// goes on. Outside of a simulation, nothing happens.
+///
+/// ```
+/// use slipring_coherence::{Lines, Machine, Simulation, SimulationError};
+///
+/// #[global_allocator]
+/// static LINES: Lines = Lines;
+///
+/// let simulation = Simulation::new(&Machine::two_vcpus());
+/// let error = simulation.thread("a", || slipring_coherence::give_up("two and two")).run();
+/// assert!(matches!(error, Err(SimulationError::GivenUp(why)) if why == "two and two"));
+/// ```
+pub fn give_up(why: &str) {
+    waiting::give_up(why);
 }
 
 /// Gives the lines of `value` a name, for hot lines in the report and for the text of a deadlock.

@@ -9,6 +9,8 @@
 //!   thread's stack does not wait.
 //! - I4: Nothing here switches to another virtual thread.
 
+mod by_chance;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::Location;

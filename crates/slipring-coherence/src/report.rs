@@ -26,6 +26,9 @@ pub struct Report {
     pub hot: Vec<HotLine>,
     /// Accesses since the start, those before the measurement included.
     pub accesses: u64,
+    /// Number of turns that another thread than the last one got, in a run by a schedule; otherwise
+    /// 0.
+    pub switches: u64,
     pub(crate) total: Counts,
 }
 

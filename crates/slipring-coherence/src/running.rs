@@ -25,6 +25,7 @@ use crate::error::{Cause, Deadlock, LimitReached, Position, SimulationError, Wai
 use crate::lines::ByAddress;
 use crate::memory::{Memory, cores};
 use crate::report::{HotLine, Report};
+use crate::shuffle::Shuffle;
 
 /// A virtual thread: its run, and its number in the run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -124,6 +125,10 @@ pub(crate) struct ThreadRecord {
 /// A run.
 pub(crate) struct Running {
     pub(crate) memory: Memory,
+    /// The chance that decides, in a run by a schedule; otherwise the virtual clocks do.
+    pub(crate) shuffle: Option<Shuffle>,
+    /// Whether accesses are recorded.
+    pub(crate) records: bool,
     /// Number of the run in the process.
     pub(crate) run: u64,
     /// The core whose turn it is.
@@ -175,6 +180,7 @@ impl Running {
             time: duration(end.saturating_sub(self.began_at)),
             hot: hot.collect(),
             accesses: 0,
+            switches: 0,
             total,
         }
     }
@@ -246,9 +252,13 @@ impl Handle {
         self.with(|running| body(&mut running.memory, running.current))
     }
 
-    /// Lets the cores with smaller clocks go first, and makes the stores visible that are due.
+    /// Lets the cores with smaller clocks go first, and makes the stores visible that are due. In a
+    /// run by a schedule, chance decides who goes first.
     #[inline(always)]
     pub(crate) fn point(self) {
+        if self.is_shuffled() {
+            return self.step();
+        }
         if self.memory(|memory, me| memory.cores[me].clock > memory.turn_ends) {
             self.pass();
         }
@@ -258,10 +268,49 @@ impl Handle {
     /// Does the same as [`point`](Handle::point) in a loop that waits for another thread, and so
     /// also lets others run while this thread unwinds.
     pub(crate) fn spin_point(self) {
+        if self.is_shuffled() {
+            return self.spin_step();
+        }
         if self.memory(|memory, me| memory.cores[me].clock > memory.turn_ends) {
             self.switch();
         }
         self.memory(|memory, me| memory.commit_due(me));
+    }
+
+    /// Returns whether chance decides whose turn it is.
+    #[inline(always)]
+    pub(crate) fn is_shuffled(self) -> bool {
+        self.with(|running| running.shuffle.is_some())
+    }
+
+    /// Makes a step of a run by a schedule.
+    #[inline(always)]
+    fn step(self) {
+        if self.with(|running| running.shuffle.as_mut().is_some_and(Shuffle::count)) {
+            self.step_with_event();
+        }
+    }
+
+    #[cold]
+    fn step_with_event(self) {
+        if self.with(Running::due) {
+            self.pass();
+        }
+    }
+
+    /// Makes a step in a loop that waits for another thread.
+    fn spin_step(self) {
+        self.step();
+        let replaced = self.with(|running| {
+            let core = running.current;
+            running.shuffle.as_mut().is_some_and(|shuffle| {
+                shuffle.give_way(core);
+                shuffle.replaces_spinner()
+            })
+        });
+        if replaced {
+            self.switch();
+        }
     }
 
     /// Lets other threads run, although this one could.
@@ -294,6 +343,9 @@ impl Handle {
 
     /// Makes all stores of the current core visible, and its loads done.
     pub(crate) fn drain(self) {
+        if self.is_shuffled() {
+            return self.memory(|memory, me| memory.commit_own(me));
+        }
         self.memory(|memory, me| memory.end_loads(me));
         while self.memory(|memory, me| memory.drain_step(me)) {
             // The stores of others that come first become visible first.
@@ -308,16 +360,25 @@ impl Running {
     }
 
     pub(crate) fn clock(&self) -> u64 {
-        self.memory.cores[self.current].clock
+        match &self.shuffle {
+            Some(shuffle) => shuffle.clock(),
+            None => self.memory.cores[self.current].clock,
+        }
     }
 
     /// Lets the current core's clock go on.
     pub(crate) fn pay(&mut self, time: u64) {
+        if let Some(shuffle) = &mut self.shuffle {
+            return shuffle.pay(time);
+        }
         let clock = &mut self.memory.cores[self.current].clock;
         *clock = clock.saturating_add(time);
     }
 
     fn limit_reached(&self, core: usize) -> bool {
+        if let Some(shuffle) = &self.shuffle {
+            return shuffle.limit_reached();
+        }
         self.memory.accesses_left == 0 || self.memory.cores[core].clock > self.limit
     }
 
@@ -330,6 +391,17 @@ impl Running {
         if self.mains_left == 0 {
             self.failure = self.unjoined_panic();
             return None;
+        }
+        if let Some(shuffle) = &self.shuffle {
+            if shuffle.limit_reached() {
+                self.failure = Some(self.failure_at(0));
+                return None;
+            }
+            let chosen = self.choose_by_chance();
+            if chosen.is_none() {
+                self.failure = Some(self.failure_at(u64::MAX));
+            }
+            return chosen;
         }
         let (mut first, mut least, mut second) = (0, u64::MAX, u64::MAX);
         for core in cores(self.busy) {
@@ -373,7 +445,9 @@ impl Running {
             (place.state, place.woken) = (State::Runnable, woken);
             let of = &mut self.memory.cores[core];
             of.clock = of.clock.max(time);
-            of.counts.waited.asleep += of.clock.saturating_sub(asleep.since);
+            if self.shuffle.is_none() {
+                of.counts.waited.asleep += of.clock.saturating_sub(asleep.since);
+            }
             self.memory.turn_ends = self.memory.turn_ends.min(of.clock);
         }
     }
@@ -394,7 +468,9 @@ impl Running {
     }
 
     fn limit_error(&mut self) -> SimulationError {
-        let limit = if self.memory.accesses_left == 0 {
+        let limit = if let Some(shuffle) = &self.shuffle {
+            format!("{} accesses", shuffle.steps)
+        } else if self.memory.accesses_left == 0 {
             let accesses: u64 = self.memory.cores.iter().map(|core| core.accesses()).sum();
             format!("{accesses} accesses")
         } else {
@@ -419,7 +495,10 @@ impl Running {
             positions.push(Position {
                 thread: self.threads[self.places[core].thread].name.to_string(),
                 core,
-                time: duration(self.memory.cores[core].clock),
+                time: duration(match &self.shuffle {
+                    Some(shuffle) => shuffle.clock(),
+                    None => self.memory.cores[core].clock,
+                }),
                 wait,
                 location: self.memory.cores[core].location,
             });

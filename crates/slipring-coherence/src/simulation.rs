@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use corosensei::CoroutineResult;
 
-use crate::allocator;
 use crate::error::SimulationError;
 use crate::lines::ByAddress;
 use crate::machine::{Machine, Placement};
 use crate::memory::Memory;
 use crate::report::Report;
 use crate::running::{Handle, Place, Running, State, picos};
-use crate::waiting::add_thread;
+use crate::schedule::Schedule;
+use crate::shuffle::Shuffle;
+use crate::waiting::{add_thread, keep_stacks};
+use crate::{allocator, trace};
 
 /// How long a run may take before it is given up as a livelock.
 ///
@@ -68,6 +70,7 @@ pub struct Simulation<'a> {
     placement: Placement,
     trace: bool,
     limit: Limit,
+    schedule: Option<Schedule>,
     threads: Vec<(String, Box<dyn FnOnce() + 'a>)>,
 }
 
@@ -81,6 +84,7 @@ impl<'a> Simulation<'a> {
             placement: Placement::default(),
             trace: false,
             limit: Limit::default(),
+            schedule: None,
             threads: Vec::new(),
         }
     }
@@ -118,6 +122,15 @@ impl<'a> Simulation<'a> {
         self
     }
 
+    /// Lets chance decide whose turn it is, in place of the virtual clocks. The run's limit is then
+    /// the schedule's.
+    ///
+    /// Example: [`Schedule`].
+    pub fn schedule(mut self, schedule: Schedule) -> Simulation<'a> {
+        self.schedule = Some(schedule);
+        self
+    }
+
     /// Runs the threads until all have ended.
     ///
     /// Example: [`Simulation`].
@@ -133,6 +146,8 @@ impl<'a> Simulation<'a> {
         let _lines = allocator::begin_run().ok_or(SimulationError::Allocator)?;
         let mut running = Box::new(Running {
             memory: Memory::new(&self.machine, &sockets, self.trace, self.limit.accesses),
+            shuffle: self.schedule.map(|schedule| Shuffle::new(schedule, sockets.len())),
+            records: trace::begin_run(),
             run: next_run(),
             current: 0,
             places: sockets.iter().map(|_| free()).collect(),
@@ -165,9 +180,13 @@ impl<'a> Simulation<'a> {
             // I1: threads that have not ended.
             mem::forget(place.body.take());
         }
+        keep_stacks(&mut running);
         running.threads.iter_mut().for_each(|thread| mem::forget(mem::take(&mut thread.locals)));
         result?;
-        running.memory.commit_all();
+        match running.shuffle {
+            Some(_) => running.memory.commit_everywhere(),
+            None => running.memory.commit_all(),
+        }
         Ok(report(self.machine.name, &mut running))
     }
 
@@ -227,6 +246,9 @@ fn run_all(handle: Handle) -> Result<(), SimulationError> {
 fn report(machine: String, running: &mut Running) -> Report {
     let measured = running.measured.take();
     let measured = measured.unwrap_or_else(|| running.report(running.ended_at));
-    let accesses = running.memory.cores.iter().map(|core| core.accesses()).sum();
-    Report { machine, accesses, ..measured }
+    let (accesses, switches) = match &running.shuffle {
+        Some(shuffle) => (shuffle.steps, shuffle.switches),
+        None => (running.memory.cores.iter().map(|core| core.accesses()).sum(), 0),
+    };
+    Report { machine, accesses, switches, ..measured }
 }

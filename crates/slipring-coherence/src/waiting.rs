@@ -5,6 +5,7 @@
 //! - I2: A queue of `futexes` has only cores that sleep on its word. A core that wakes by its timer
 //!   leaves the queue before another thread runs.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use corosensei::{Coroutine, Yielder};
 
 use crate::counts::Counts;
 use crate::error::{SimulationError, panic_text};
+use crate::machine::MOST_CORES;
 pub(crate) use crate::running::Sleep;
 use crate::running::{Asleep, Handle, Locals, Running, State, ThreadRecord, VirtualId, picos};
 
@@ -22,6 +24,19 @@ type Caller = &'static Location<'static>;
 
 /// Size of a virtual thread's stack, in bytes. The system gives memory to the used pages only.
 const STACK: usize = 1 << 20;
+
+thread_local! {
+    /// Stacks of earlier runs on this system thread.
+    static KEPT_STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps the stacks of threads that have ended for the next run.
+pub(crate) fn keep_stacks(running: &mut Running) {
+    KEPT_STACKS.with_borrow_mut(|kept| {
+        kept.append(&mut running.spare_stacks);
+        kept.truncate(MOST_CORES);
+    });
+}
 
 /// Puts the current thread to sleep, and returns whether it was woken.
 fn block(handle: Handle, cause: Sleep, word: usize, limit: Option<Duration>) -> bool {
@@ -189,7 +204,35 @@ pub(crate) fn current() -> Option<(VirtualId, Arc<str>)> {
 
 /// Returns the number of cores of the simulated machine.
 pub(crate) fn cores() -> Option<usize> {
-    Some(Handle::current()?.with(|running| running.places.len()))
+    Some(Handle::current()?.with(|running| match &running.shuffle {
+        Some(shuffle) => shuffle.schedule.cores,
+        None => running.places.len(),
+    }))
+}
+
+/// Ends the run with an error of the program's own.
+pub(crate) fn give_up(why: &str) {
+    if let Some(handle) = Handle::current() {
+        handle.with(|running| running.failure = Some(SimulationError::GivenUp(why.to_owned())));
+        handle.switch();
+    }
+}
+
+/// Returns whether the system offers a barrier on all cores.
+pub(crate) fn has_membarrier() -> bool {
+    Handle::current().is_none_or(|handle| {
+        handle.with(|running| {
+            running.shuffle.as_ref().is_none_or(|shuffle| shuffle.schedule.membarrier)
+        })
+    })
+}
+
+/// Returns `number`, or a small number in its place.
+pub(crate) fn shortened(number: u64) -> u64 {
+    let shuffled = Handle::current().and_then(|handle| {
+        handle.with(|running| running.shuffle.as_mut().map(|shuffle| shuffle.shortened(number)))
+    });
+    shuffled.unwrap_or(number)
 }
 
 /// Calls `body` with the current thread's locals.
@@ -263,7 +306,8 @@ pub(crate) unsafe fn add_thread<'a>(
     let stack = match handle.with(|running| running.spare_stacks.pop()) {
         Some(stack) => stack,
         None => {
-            let stack = DefaultStack::new(STACK)?;
+            let kept = KEPT_STACKS.with_borrow_mut(Vec::pop);
+            let stack = kept.map_or_else(|| DefaultStack::new(STACK), Ok)?;
             let range = stack.limit().get()..stack.base().get();
             handle.memory(|memory, _| memory.add_stack(range));
             stack
@@ -287,6 +331,9 @@ pub(crate) unsafe fn add_thread<'a>(
         let of = &mut running.memory.cores[core];
         of.clock = of.clock.max(now);
         of.counts = Counts::default();
+        if let Some(shuffle) = &mut running.shuffle {
+            shuffle.add_thread(core);
+        }
         running.memory.turn_ends = running.memory.turn_ends.min(of.clock);
         running.mains_left += usize::from(is_main);
         running.threads.push(ThreadRecord {
@@ -314,6 +361,10 @@ fn end_thread(handle: Handle, mut message: Option<String>) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(locals))) {
             message.get_or_insert_with(|| panic_text(&*payload));
         }
+    }
+    if handle.is_shuffled() {
+        // The last stores can be late as well.
+        handle.point();
     }
     handle.drain();
     handle.with(|running| {

@@ -1,0 +1,123 @@
+//! A run by a schedule: what happens between accesses, and which thread comes next.
+//!
+//! - I1: A sleep that may not end early ends at its time, or later. One that may end without a
+//!   reason ends as by a wake-up.
+//! - I2: When all threads sleep without a timer, the run is over: it is a deadlock.
+
+use crate::memory::cores;
+use crate::running::{Running, Sleep, State};
+
+/// Longest virtual time of a spin hint, in picoseconds, where repetitions are short.
+const LONG_HINT: u64 = 20_000_000;
+
+impl Running {
+    /// Returns whether stores wait in buffers, in a run by a schedule; `None` in any other.
+    #[inline(always)]
+    pub(crate) fn stores_late(&self) -> Option<bool> {
+        self.shuffle.as_ref().map(|shuffle| shuffle.schedule.late_stores != 0)
+    }
+
+    /// Lets a spin hint or a yield take a long time, so that waits whose stages have durations pass
+    /// through all of them, and others' sleeps end meanwhile.
+    pub(crate) fn spin(&mut self) {
+        if let Some(shuffle) = &mut self.shuffle {
+            let most = if shuffle.schedule.short { LONG_HINT } else { LONG_HINT / 16 };
+            let time = shuffle.dice.below(most);
+            shuffle.pay(time);
+        }
+    }
+
+    /// Does what is due at this access. Returns whether the thread's turn is over.
+    #[cold]
+    pub(crate) fn due(&mut self) -> bool {
+        let Some(shuffle) = &mut self.shuffle else { return false };
+        shuffle.settle();
+        if shuffle.steps >= shuffle.commits {
+            shuffle.commits = shuffle.next_commit();
+            let chance = shuffle.dice.roll();
+            self.memory.commit_one(chance);
+        }
+        let mut over = shuffle.limit_reached() || shuffle.steps >= shuffle.turn_ends;
+        if shuffle.changes.last().is_some_and(|at| shuffle.steps >= *at) {
+            shuffle.changes.pop();
+            shuffle.give_way(self.current);
+            over = true;
+        }
+        shuffle.plan();
+        over
+    }
+
+    /// Chooses the core that runs next, by chance. Returns `None` if all sleep without a timer.
+    pub(crate) fn choose_by_chance(&mut self) -> Option<usize> {
+        loop {
+            self.end_some_sleeps();
+            let able = cores(self.busy)
+                .filter(|core| matches!(self.places[*core].state, State::Runnable))
+                .fold(0, |bits, core| bits | 1 << core);
+            let shuffle = self.shuffle.as_mut()?;
+            if able != 0 {
+                let core = shuffle.choose(able);
+                shuffle.settle();
+                shuffle.switches += u64::from(core != self.current);
+                shuffle.begin_turn();
+                shuffle.plan();
+                self.current = core;
+                return Some(core);
+            }
+            // All sleep. Their stores do not.
+            self.memory.commit_everywhere();
+            let (core, until) = self.timed_sleepers().min_by_key(|(_, until)| *until)?;
+            self.leap(core, until);
+        }
+    }
+
+    /// Returns the cores that sleep with a timer, and when each ends.
+    fn timed_sleepers(&self) -> impl Iterator<Item = (usize, u64)> {
+        cores(self.busy).filter_map(|core| match self.places[core].state {
+            State::Asleep(asleep) if asleep.until != u64::MAX => Some((core, asleep.until)),
+            _ => None,
+        })
+    }
+
+    /// Lets the clock leap to the end of a sleep.
+    fn leap(&mut self, core: usize, until: u64) {
+        let Some(shuffle) = &mut self.shuffle else { return };
+        shuffle.settle();
+        shuffle.now = shuffle.now.max(until);
+        self.end_sleep(core, until, false);
+    }
+
+    /// Ends sleeps that are over, others without a reason, and lets the clock leap, by chance.
+    fn end_some_sleeps(&mut self) {
+        let asleep = |core: &usize| matches!(self.places[*core].state, State::Asleep(_));
+        let sleepers: Vec<usize> = cores(self.busy).filter(asleep).collect();
+        let Some(shuffle) = &mut self.shuffle else { return };
+        if sleepers.is_empty() {
+            return;
+        }
+        let now = shuffle.clock();
+        let any = shuffle.dice.pick(&sleepers);
+        let (spurious, leaps) = (shuffle.schedule.spurious, shuffle.schedule.leaps);
+        let (wakes, leaps) = (shuffle.dice.one_in(spurious), shuffle.dice.one_in(leaps));
+        let State::Asleep(sleep) = self.places[any].state else { return };
+        let may_wake = matches!(sleep.cause, Sleep::Futex | Sleep::Condvar | Sleep::Park);
+        if wakes && may_wake {
+            self.end_without_reason(any);
+        } else if sleep.until <= now {
+            // Late, if chance has picked another core.
+            self.end_sleep(any, now, false);
+        } else if leaps && sleep.until != u64::MAX {
+            self.leap(any, sleep.until);
+        }
+    }
+
+    /// Ends a sleep as a wake-up would, which no thread has made.
+    fn end_without_reason(&mut self, core: usize) {
+        if let State::Asleep(asleep) = self.places[core].state {
+            if let Some(queue) = self.futexes.get_mut(&asleep.word) {
+                queue.retain(|sleeper| *sleeper != core);
+            }
+            self.end_sleep(core, 0, true);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The state of a run by a schedule: whose turn it is, and for how long.
+//!
+//! - I1: All chance comes from the schedule's seed, and nothing depends on an address, so a run
+//!   repeats itself.
+//! - I2: `countdown` is the number of accesses until something can happen: the end of a turn, a
+//!   store that becomes visible, a change of priorities, or the run's limit. Between, an access
+//!   only counts.
+//! - I3: The clock never goes back.
+
+use crate::memory::cores;
+use crate::schedule::{Dice, Order, Schedule};
+
+/// Virtual time of an access, in picoseconds.
+const ACCESS: u64 = 2_000;
+
+/// A run's chance.
+pub(crate) struct Shuffle {
+    pub(crate) schedule: Schedule,
+    pub(crate) dice: Dice,
+    /// Virtual time, in picoseconds.
+    pub(crate) now: u64,
+    /// Number of accesses since the start.
+    pub(crate) steps: u64,
+    /// Accesses until something happens (I2), and how many there were at the start of it.
+    countdown: u64,
+    counted: u64,
+    /// When the turn ends, when a store becomes visible, in accesses.
+    pub(crate) turn_ends: u64,
+    pub(crate) commits: u64,
+    /// Accesses at which the running thread gets the lowest priority, the last one first.
+    pub(crate) changes: Vec<u64>,
+    priorities: Vec<u64>,
+    lowest: u64,
+    /// The core that hardly runs.
+    slow: usize,
+    pub(crate) switches: u64,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Shuffle {
+    pub(crate) fn new(schedule: Schedule, cores: usize) -> Shuffle {
+        let mut dice = Dice::new(schedule.seed);
+        let changes = if schedule.order == Order::Priorities { schedule.changes } else { 0 };
+        // Most programs of a test are over after some thousand accesses; the range of the random
+        // points fits some of them, whatever their length.
+        let range = 1 << (2 + dice.below(13));
+        let mut changes: Vec<u64> = (0..changes).map(|_| 1 + dice.below(range)).collect();
+        changes.sort_by_key(|at| std::cmp::Reverse(*at));
+        let priorities = (0..cores).map(|_| NEVER / 2 + dice.below(NEVER / 4)).collect();
+        let slow = dice.below(4.min(cores as u64)) as usize;
+        let mut shuffle = Shuffle {
+            schedule,
+            dice,
+            now: 0,
+            steps: 0,
+            countdown: 1,
+            counted: 1,
+            turn_ends: NEVER,
+            commits: NEVER,
+            changes,
+            priorities,
+            lowest: NEVER / 4,
+            slow,
+            switches: 0,
+        };
+        shuffle.commits = shuffle.next_commit();
+        shuffle.plan();
+        shuffle
+    }
+
+    /// Counts an access. Returns whether something happens at it.
+    #[inline(always)]
+    pub(crate) fn count(&mut self) -> bool {
+        self.countdown -= 1;
+        self.countdown == 0
+    }
+
+    /// Brings `steps` and the clock up to date.
+    pub(crate) fn settle(&mut self) {
+        let made = self.counted - self.countdown;
+        self.steps += made;
+        self.now = self.now.saturating_add(made * ACCESS);
+        self.counted = self.countdown;
+    }
+
+    /// Plans the next thing that happens (I2).
+    pub(crate) fn plan(&mut self) {
+        let change = self.changes.last().copied().unwrap_or(NEVER);
+        let next = self.turn_ends.min(self.commits).min(change).min(self.schedule.limit);
+        self.countdown = next.saturating_sub(self.steps).max(1);
+        self.counted = self.countdown;
+    }
+
+    /// Returns a number of accesses with the given mean.
+    fn span(&mut self, mean: u64) -> u64 {
+        1 + self.dice.below(2 * mean)
+    }
+
+    pub(crate) fn next_commit(&mut self) -> u64 {
+        match self.schedule.late_stores {
+            0 => NEVER,
+            late => self.steps + self.span(late),
+        }
+    }
+
+    /// Lets time pass.
+    #[inline]
+    pub(crate) fn pay(&mut self, time: u64) {
+        self.now = self.now.saturating_add(time);
+    }
+
+    /// Returns the clock.
+    pub(crate) fn clock(&self) -> u64 {
+        self.now.saturating_add((self.counted - self.countdown) * ACCESS)
+    }
+
+    /// Returns the number of the access.
+    pub(crate) fn step(&self) -> u64 {
+        self.steps + (self.counted - self.countdown)
+    }
+
+    pub(crate) fn limit_reached(&self) -> bool {
+        self.steps >= self.schedule.limit
+    }
+
+    /// Gives the thread of a core, which spins, the lowest priority.
+    pub(crate) fn give_way(&mut self, core: usize) {
+        self.lowest -= 1;
+        self.priorities[core] = self.lowest;
+    }
+
+    /// Gives a new thread a priority.
+    pub(crate) fn add_thread(&mut self, core: usize) {
+        self.priorities[core] = NEVER / 2 + self.dice.below(NEVER / 4);
+    }
+
+    /// Returns whether a thread that spins is replaced.
+    pub(crate) fn replaces_spinner(&mut self) -> bool {
+        self.schedule.order == Order::Priorities || self.dice.one_in(2)
+    }
+
+    /// Returns `number`, or a small number in its place if the schedule says so.
+    pub(crate) fn shortened(&mut self, number: u64) -> u64 {
+        if self.schedule.short { number.min(1 + self.dice.below(3)) } else { number }
+    }
+
+    /// Chooses one of the cores, whose bits are set.
+    pub(crate) fn choose(&mut self, able: u64) -> usize {
+        let pick = |dice: &mut Dice, bits: u64| {
+            let number = dice.below(bits.count_ones().into()) as usize;
+            cores(bits).nth(number).expect("the number is below that of the bits")
+        };
+        let others = able & !(1 << self.slow);
+        match self.schedule.order {
+            Order::Priorities => {
+                let highest = cores(able).max_by_key(|core| self.priorities[*core]);
+                highest.expect("a core is able to run")
+            }
+            // A thread that has to do most of the work would take the run to its limit.
+            Order::OneSlow
+                if others != 0 && self.steps < self.schedule.limit / 8 && !self.dice.one_in(64) =>
+            {
+                pick(&mut self.dice, others)
+            }
+            _ => pick(&mut self.dice, able),
+        }
+    }
+
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn_ends = match self.schedule.order {
+            Order::Priorities => NEVER,
+            _ => self.steps + self.span(self.schedule.turn),
+        };
+    }
+}
