@@ -60,6 +60,13 @@ mod uncovered {
         Instant::now()
     }
 
+    /// Returns `number`. In simulated runs by a schedule, the result is a small number instead, so
+    /// that a short run has sleeps, and whatever else begins after many repetitions.
+    #[inline(always)]
+    pub(crate) const fn shortened(number: u64) -> u64 {
+        number
+    }
+
     /// Declares variables of which each thread has its own, as `thread_local!` of the standard
     /// library does. The threads of a model share these variables, because they run on one system
     /// thread.
@@ -120,6 +127,7 @@ mod chosen {
 mod chosen {
     use std::cell::{Cell, RefCell};
 
+    pub(crate) use slipring_coherence::shortened;
     use slipring_coherence::sync::CoreLocal;
     pub(crate) use slipring_coherence::sync::{
         AtomicU32, AtomicU64, AtomicU64 as Statistic, AtomicUsize, Condvar, Mutex, MutexGuard,
@@ -221,16 +229,18 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
     Some(all.into_boxed_slice())
 }
 
-/// `twin!("name": right => wrong)` evaluates to `wrong` in a model that chose the twin `name`, and
-/// to `right` everywhere else.
+/// `twin!("name": right => wrong)` evaluates to `wrong` in a model or a simulated run that chose
+/// the twin `name`, and to `right` everywhere else.
 ///
 /// A *twin* is a weakened variant of one step: a weaker ordering, a missing fence, or a missing
 /// notification. A model that runs with a twin must fail. This shows that the protocol needs the
 /// original step, and that the model covers that step.
 ///
-/// - A model chooses at most one twin by its name, with `choose_twin`.
+/// - A model chooses at most one twin by its name, with `choose_twin`. A simulated run has the twin
+///   that its test has planted, and `cargo xtask explore --twin NAME` looks for a program that
+///   fails with it.
 /// - PROTOCOL.md lists each twin, the model that catches the twin, and how that model fails.
-/// - Outside of models, only `right` is compiled.
+/// - Outside of models and simulations, only `right` is compiled.
 /// - The model of the wait queue compiles `queue.rs` against a macro of the same name and
 ///   arguments.
 macro_rules! twin {
@@ -239,7 +249,11 @@ macro_rules! twin {
         {
             if crate::base::model_hooks::twin_is($name) { $wrong } else { $right }
         }
-        #[cfg(not(all(test, slipring_loom)))]
+        #[cfg(slipring_coherence)]
+        {
+            if slipring_coherence::is_planted($name) { $wrong } else { $right }
+        }
+        #[cfg(not(any(all(test, slipring_loom), slipring_coherence)))]
         {
             $right
         }

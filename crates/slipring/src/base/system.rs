@@ -135,14 +135,16 @@ mod chosen {
     const TICK: u64 = 4_000_000;
 
     pub(crate) fn membarrier_available() -> bool {
-        true
+        slipring_coherence::has_membarrier()
     }
     pub(crate) fn membarrier() -> bool {
-        slipring_coherence::membarrier();
-        true
+        if membarrier_available() {
+            slipring_coherence::membarrier();
+        }
+        membarrier_available()
     }
     pub(crate) fn register_for_barriers_of_processes() -> bool {
-        true
+        membarrier_available()
     }
     pub(crate) fn membarrier_in_processes() -> bool {
         membarrier()

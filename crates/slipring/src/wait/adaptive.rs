@@ -48,6 +48,7 @@ use super::strategy::{
     CLOCK_INTERVAL, OVERSUBSCRIBED_POLLS, OVERSUBSCRIBED_SPINS, WaitAction, WaitContext,
     WaitLearner, YIELD_COST,
 };
+use crate::base::sync::shortened;
 
 /// Assumed wake latency, and assumed timer lateness, before the first measurement, in nanoseconds.
 const FIRST_WAKE_LATENCY: f64 = 30_000.0;
@@ -312,7 +313,7 @@ impl WaitLearner for Adaptive {
             // other threads use the core during the yield.
             let paid =
                 self.budget.as_mut().is_none_or(|budget| budget.charge(now, nanos(YIELD_COST)));
-            if !paid || context.polls >= OVERSUBSCRIBED_POLLS {
+            if !paid || context.polls >= shortened(OVERSUBSCRIBED_POLLS) {
                 self.phase = Phase::Park;
             }
         } else if let Some(last_reading) = self.last_reading

@@ -12,6 +12,7 @@ use super::strategy::{
     OVERSUBSCRIBED_POLLS, OVERSUBSCRIBED_SPINS, WaitAction, WaitContext, WaitLearner, WaitStrategy,
     YIELD_COST,
 };
+use crate::base::sync::shortened;
 
 /// The waiting strategy of a stage that has no event, or of a producer whose ring is full.
 ///
@@ -350,7 +351,7 @@ impl WaitStrategy for Wait {
             Wait::Blocking | Wait::Adaptive { .. } if cfg!(slipring_loom) => WaitAction::Park,
             Wait::BusySpin => WaitAction::Spin(1),
             Wait::Yielding { spins } if context.polls_below(spins) => WaitAction::Spin(1),
-            Wait::Yielding { .. } if polls % YIELDS_IN_A_ROW == YIELDS_IN_A_ROW - 1 => {
+            Wait::Yielding { .. } if (polls + 1).is_multiple_of(shortened(YIELDS_IN_A_ROW)) => {
                 WaitAction::Sleep(BREATHER)
             }
             Wait::Yielding { .. } => WaitAction::Yield,
@@ -365,7 +366,7 @@ impl WaitStrategy for Wait {
             // program's time slice.
             Wait::Blocking | Wait::Adaptive { .. } if context.oversubscribed => match polls {
                 ..OVERSUBSCRIBED_SPINS => WaitAction::Spin(1),
-                OVERSUBSCRIBED_SPINS..OVERSUBSCRIBED_POLLS => WaitAction::Yield,
+                polls if polls < shortened(OVERSUBSCRIBED_POLLS) => WaitAction::Yield,
                 _ => WaitAction::Park,
             },
             Wait::Blocking | Wait::Adaptive { .. } if context.polls_below(BLOCKING_SPINS) => {

@@ -16,7 +16,9 @@ use super::queue_state::{
 use super::shared_queue;
 #[cfg(not(slipring_loom))]
 use super::sync::AtomicU64;
-use super::sync::{Condvar, Instant, Line, Mutex, Relaxed, elapsed, lock, now, sleep, twin, whole};
+use super::sync::{
+    Condvar, Instant, Line, Mutex, Relaxed, elapsed, lock, now, shortened, sleep, twin, whole,
+};
 use super::system;
 
 /// Number of fenced notifications without a sleeper, after which a queue may become quiet. The
@@ -321,8 +323,9 @@ impl WaitQueue {
         let QueueState { word, restless, fenced_notifies, quiet_after, .. } = &**self.state;
         // Another process can have stored any number.
         let notifies = fenced_notifies.load(Relaxed).wrapping_add(1);
-        fenced_notifies.store(notifies % NOTIFIES_BEFORE_QUIET, Relaxed);
-        if notifies == NOTIFIES_BEFORE_QUIET && self.pause_is_over(quiet_after.load(Relaxed)) {
+        let enough = shortened(NOTIFIES_BEFORE_QUIET);
+        fenced_notifies.store(notifies % enough, Relaxed);
+        if notifies == enough && self.pause_is_over(quiet_after.load(Relaxed)) {
             let fenced = word.load(Relaxed);
             if fenced as u32 != FENCED || (self.between_processes && restless.load(Relaxed) != 0) {
                 return;

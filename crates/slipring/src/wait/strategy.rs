@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::full_ring::FullRing;
+use crate::base::sync::shortened;
 
 /// Number of polls before the clock's first reading in a wait, and between two readings while the
 /// waiter spins. Sixteen polls take about as long as ten readings of the clock.
@@ -87,7 +88,7 @@ impl WaitContext {
     /// Returns whether fewer than `spins` polls were made or, where threads outnumber cores, fewer
     /// than a tenth of `spins`.
     pub(super) fn polls_below(&self, spins: u32) -> bool {
-        self.polls < u64::from(if self.oversubscribed { spins / 10 } else { spins })
+        self.polls < shortened(u64::from(if self.oversubscribed { spins / 10 } else { spins }))
     }
 
     /// Returns `spin`, or a tenth of `spin` where threads outnumber cores.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::machine::{
     Lock, LockData, Seen, Sleep, Store, Thread, access, access_word, choose, is_over, with_step,
 };
-pub(crate) use crate::base::sync::{Line, whole};
+pub(crate) use crate::base::sync::{Line, shortened, whole};
 
 macro_rules! twin {
     ($name:literal: $right:expr => $wrong:expr) => {
