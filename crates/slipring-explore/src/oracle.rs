@@ -1,0 +1,501 @@
+//! The library's promises, checked while a program runs and when it has ended.
+//!
+//! - I1: No lock of a log is held where another thread can be chosen: these locks are real ones,
+//!   and all virtual threads share one system thread.
+//! - I2: A disruption is noted before it happens, so an error that it causes is never a surprise.
+//! - I3: An event's identity is its producer's number and a counter, so no two are alike. It is
+//!   noted before the event can be seen.
+//!
+//! A violation is noted and the program goes on, because a panic would be an event of its own: the
+//! graph would fail, and the violation be hidden by its consequences.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use slipring::{AwaitError, BatchError, ClaimError, Failure, PRODUCER, Promise, Report, WaitError};
+
+use crate::program::{Kind, RingPlan, Waits};
+
+/// Lets the schedule choose another thread here, in the middle of a handler.
+pub fn point() {
+    slipring_coherence::work(Duration::ZERO);
+}
+
+/// One step of splitmix64: every bit of the input affects every bit of the output.
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// The trail after a write by a stage. A write that is missing, repeated or out of order gives
+/// another trail.
+fn after_write(trail: u64, stage: usize) -> u64 {
+    mix(trail ^ ((stage as u64 + 1) << 56))
+}
+
+/// An event: its identity at both ends, and the trail of its writers between.
+#[derive(Debug, Default)]
+pub struct Event {
+    parts: Parts,
+    /// The request that its first reader answers with the event's identity. This lock is real, and
+    /// never held where another thread can be chosen.
+    request: Mutex<Option<Promise<u64>>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Parts {
+    id: u64,
+    trail: u64,
+    again: u64,
+}
+
+impl Event {
+    /// Fills the event, with points between its parts at which a reader would see it torn.
+    pub fn fill(&mut self, id: u64) {
+        self.parts.id = id;
+        point();
+        self.parts.trail = mix(id);
+        point();
+        self.parts.again = id;
+        self.request = Mutex::new(None);
+    }
+
+    /// Fills the event, with a request.
+    pub fn request(&mut self, id: u64, request: Promise<u64>) {
+        self.fill(id);
+        self.request = Mutex::new(Some(request));
+    }
+
+    fn answer(&self) {
+        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(request) = request {
+            // The other side may have dropped its half.
+            let _ = request.fulfil(self.parts.id);
+        }
+    }
+
+    /// Stores the trail of a writer, whose result [`Watch::look`] is.
+    pub fn write(&mut self, trail: u64) {
+        self.parts.trail = trail;
+    }
+
+    /// The key by which shards divide events. It depends on the trail, so a key that is computed
+    /// too early or too late is another one.
+    pub fn key(&self) -> u64 {
+        self.parts.trail % 16
+    }
+}
+
+/// How a graph was disrupted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disruption {
+    /// A stage, or the producer, failed: by a panic, an error or a dropped handle.
+    Failure(String),
+    /// The graph was halted.
+    Halt,
+    /// All producers were closed by one of them.
+    CloseAll,
+}
+
+/// The fate of an event that was filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// The call has not returned, or has failed in a way that leaves it open.
+    Open,
+    /// Published, at this position if the call said so.
+    Published(Option<u64>),
+    GivenUp,
+}
+
+#[derive(Debug, Default)]
+struct Notes {
+    events: BTreeMap<u64, Fate>,
+    next_id: u64,
+    /// The events that each stage has handled: the identity at each position.
+    seen: Vec<BTreeMap<u64, u64>>,
+    /// Positions that a subscriber of a tap, by its number, has begun at, and has left at.
+    spans: BTreeMap<usize, (usize, Vec<u64>)>,
+    disruptions: Vec<Disruption>,
+    dropped: u64,
+    /// Stages whose handlers failed, to be called again.
+    retried: Vec<String>,
+    /// The positions and identities that observers saw.
+    observed: Vec<(u64, u64)>,
+    /// Whether readers of taps may have been asked to leave.
+    evicts: bool,
+    violations: Vec<String>,
+}
+
+/// The log of one ring.
+#[derive(Debug)]
+pub struct Log {
+    plan: RingPlan,
+    number: usize,
+    notes: Mutex<Notes>,
+}
+
+impl Log {
+    /// Returns an empty log.
+    pub fn new(plan: &RingPlan, number: usize) -> Log {
+        let seen = plan.stages.iter().map(|_| BTreeMap::new()).collect();
+        Log { plan: plan.clone(), number, notes: Mutex::new(Notes { seen, ..Notes::default() }) }
+    }
+
+    /// The name of a stage.
+    pub fn name(stage: usize) -> String {
+        format!("s{stage}")
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a promise was broken.
+    pub fn violation(&self, what: String) {
+        let what = format!("ring {}: {what}", self.number);
+        let mut notes = self.notes();
+        if notes.violations.len() < 8 {
+            notes.violations.push(what.clone());
+        }
+        drop(notes);
+        if slipring_coherence::records_accesses() {
+            // So that the last accesses are those before it.
+            slipring_coherence::give_up(&what);
+        }
+    }
+
+    /// Notes a disruption, before it happens (I2).
+    pub fn disrupt(&self, how: Disruption) {
+        self.notes().disruptions.push(how);
+    }
+
+    /// Returns whether something disrupts the graph, or may.
+    pub fn is_disrupted(&self) -> bool {
+        !self.notes().disruptions.is_empty()
+    }
+
+    /// Returns the identity of the next event, which is about to be filled (I3).
+    pub fn begin(&self) -> u64 {
+        let mut notes = self.notes();
+        notes.next_id += 1;
+        let id = notes.next_id;
+        notes.events.insert(id, Fate::Open);
+        id
+    }
+
+    /// Notes that an event was published.
+    pub fn published(&self, id: u64, seq: Option<u64>) {
+        self.notes().events.insert(id, Fate::Published(seq));
+    }
+
+    /// Notes that an event was given up. No stage may see it.
+    pub fn given_up(&self, id: u64) {
+        self.notes().events.insert(id, Fate::GivenUp);
+    }
+
+    /// Notes that an event was dropped because the ring was full.
+    pub fn dropped(&self) {
+        self.notes().dropped += 1;
+    }
+
+    /// Forgets an event that was never filled.
+    pub fn unfilled(&self, id: u64) {
+        self.notes().events.remove(&id);
+    }
+
+    fn handled(&self, stage: usize, seq: u64, id: u64) {
+        let before = self.notes().seen[stage].insert(seq, id);
+        if let Some(before) = before {
+            self.violation(format!(
+                "stage s{stage} handled position {seq} twice: event {before:x}, then {id:x}"
+            ));
+        }
+    }
+
+    /// Checks an error of a stage's call.
+    pub fn wait_error(&self, who: &str, error: &WaitError) {
+        let closing = who != PRODUCER;
+        let disruptions = self.notes().disruptions.clone();
+        let fits = match error {
+            WaitError::Closed => closing || disruptions.contains(&Disruption::CloseAll),
+            WaitError::Halted => disruptions.contains(&Disruption::Halt),
+            WaitError::Failed(failure) => self.failure_fits(failure),
+            WaitError::Left => self.notes().evicts,
+            WaitError::TimedOut(_) => {
+                let waits = self.plan.stages.iter().filter_map(|stage| stage.wait);
+                waits.chain([self.plan.wait]).any(|wait| wait == Waits::Timeout)
+            }
+            _ => false,
+        };
+        if !fits {
+            self.violation(format!("an error of `{who}`, after {disruptions:?}: {error}"));
+        }
+    }
+
+    /// The place of a position, counted from the ring's first.
+    pub fn place(&self, seq: u64) -> u64 {
+        seq.wrapping_sub(self.plan.first)
+    }
+
+    /// Notes what an observer saw.
+    pub fn observed(&self, seq: u64, id: u64) {
+        self.notes().observed.push((seq, id));
+    }
+
+    /// Notes that readers of taps are asked to leave.
+    pub fn evict(&self) {
+        self.notes().evicts = true;
+    }
+
+    /// Checks the answer to a request. Returns whether it may still come.
+    pub fn answer(&self, id: u64, answer: &Result<u64, AwaitError>) -> bool {
+        match answer {
+            Ok(value) if *value == id => {}
+            Ok(value) => self.violation(format!("request {id:x} was answered by {value:x}")),
+            Err(AwaitError::TimedOut) => return true,
+            Err(AwaitError::Wait(WaitError::TimedOut(_))) => return true,
+            Err(AwaitError::Wait(error)) => self.wait_error(PRODUCER, error),
+            Err(error) if !self.is_disrupted() => {
+                self.violation(format!("request {id:x} was not answered: {error}"));
+            }
+            Err(_) => {}
+        }
+        false
+    }
+
+    fn failure_fits(&self, failure: &Failure) -> bool {
+        let stage = failure.stage().to_string();
+        let notes = self.notes();
+        // No retry follows a halt.
+        let halted = notes.disruptions.contains(&Disruption::Halt);
+        (halted && notes.retried.contains(&stage))
+            || notes.disruptions.contains(&Disruption::Failure(stage))
+    }
+
+    /// Checks the failure that a run or a join returned.
+    pub fn run_failure(&self, failure: Option<&Failure>, text: &str) {
+        if !failure.is_some_and(|failure| self.failure_fits(failure)) {
+            let disruptions = self.notes().disruptions.clone();
+            self.violation(format!("the run failed, after {disruptions:?}: {text}"));
+        }
+    }
+
+    /// Checks an error of a call for a batch. Returns whether the stream goes on.
+    pub fn batch_error(&self, who: &str, error: &BatchError) -> bool {
+        match error {
+            BatchError::Wait(error) => {
+                self.wait_error(who, error);
+                matches!(error, WaitError::TimedOut(_))
+            }
+            _ => true,
+        }
+    }
+
+    /// Checks an error of a claim. Returns whether the stream goes on.
+    pub fn claim_error(&self, error: &ClaimError) -> bool {
+        match error {
+            ClaimError::Wait(error) => {
+                self.wait_error(PRODUCER, error);
+                matches!(error, WaitError::TimedOut(_))
+            }
+            ClaimError::Length { .. } | ClaimError::Held { .. } => {
+                self.violation(format!("a claim: {error}"));
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Checks what all stages have handled, when all threads have ended.
+    pub fn check_end(&self, report: Option<&Report>) {
+        let notes = self.notes();
+        let mut wrong = Vec::new();
+        let at = |seq: u64| seq.wrapping_sub(self.plan.first);
+        let mut positions = BTreeMap::new();
+        for (stage, seen) in notes.seen.iter().enumerate() {
+            let mut ids = BTreeSet::new();
+            for (&seq, &id) in seen {
+                if !ids.insert(id) {
+                    wrong.push(format!("stage s{stage} handled event {id:x} twice"));
+                }
+                match notes.events.get(&id) {
+                    Some(Fate::Published(None) | Fate::Open) => {}
+                    Some(Fate::Published(Some(told))) if *told == seq => {}
+                    other => wrong.push(format!(
+                        "stage s{stage} handled event {id:x} at {seq}, which is {other:?}"
+                    )),
+                }
+                if *positions.entry(seq).or_insert(id) != id {
+                    wrong.push(format!("two stages handled different events at {seq}"));
+                }
+            }
+        }
+        for (seq, id) in &notes.observed {
+            if positions.get(seq) != Some(id) {
+                wrong.push(format!("an observer saw event {id:x} at {seq}, which no stage had"));
+            }
+        }
+        let published: BTreeSet<u64> = (notes.events.iter())
+            .filter(|(_, fate)| matches!(fate, Fate::Published(_)))
+            .map(|(id, _)| *id)
+            .collect();
+        let all_well = notes.disruptions.is_empty();
+        for (stage, seen) in notes.seen.iter().enumerate() {
+            let ids: BTreeSet<u64> = seen.values().copied().collect();
+            let missed: Vec<_> = published.difference(&ids).collect();
+            if all_well && self.plan.stages[stage].kind != Kind::Tap && !missed.is_empty() {
+                wrong.push(format!("stage s{stage} did not handle {missed:x?}"));
+            }
+        }
+        for (subscriber, (stage, seqs)) in &notes.spans {
+            // Within its first and last event, a reader of a tap has missed none.
+            let (Some(&first), Some(&last)) = (seqs.first(), seqs.last()) else { continue };
+            for (&seq, id) in &positions {
+                let within = at(seq) > at(first) && at(seq) < at(last);
+                if within && published.contains(id) && !seqs.contains(&seq) {
+                    wrong.push(format!("reader {subscriber} of tap s{stage} missed {seq}"));
+                }
+            }
+        }
+        if let (Some(report), true) = (report, all_well) {
+            self.check_report(&notes, published.len() as u64, report, &mut wrong);
+        }
+        drop(notes);
+        wrong.into_iter().for_each(|what| self.violation(what));
+    }
+
+    fn check_report(
+        &self,
+        notes: &Notes,
+        published: u64,
+        report: &Report,
+        wrong: &mut Vec<String>,
+    ) {
+        for (stage, seen) in notes.seen.iter().enumerate() {
+            let counted = report.stage(&Log::name(stage)).map_or(0, |stage| stage.events);
+            if self.plan.stages[stage].kind != Kind::Tap && counted != seen.len() as u64 {
+                wrong.push(format!(
+                    "the report counts {counted} events of s{stage}, which handled {}",
+                    seen.len()
+                ));
+            }
+        }
+        let producer = report.producer();
+        if producer.events != published || producer.dropped != notes.dropped {
+            wrong.push(format!(
+                "the report counts {} events published and {} dropped, not {published} and {}",
+                producer.events, producer.dropped, notes.dropped
+            ));
+        }
+    }
+
+    /// Takes what was noted of broken promises.
+    pub fn take_violations(&self) -> Vec<String> {
+        std::mem::take(&mut self.notes().violations)
+    }
+}
+
+/// Checks the events of one handle of a stage.
+pub struct Watch {
+    log: std::sync::Arc<Log>,
+    stage: usize,
+    /// Number of the subscriber of a tap.
+    subscriber: Option<usize>,
+    writers: Vec<usize>,
+    /// The place of its last event, if it gets its events in order.
+    last: Option<u64>,
+    in_order: bool,
+    /// Whether events may come again, after a handler's failure that is retried.
+    repeats: bool,
+}
+
+impl Watch {
+    /// Returns the watch of a handle, a worker or a shard of `stage`.
+    pub fn new(log: &std::sync::Arc<Log>, stage: usize, subscriber: Option<usize>) -> Watch {
+        let writers = log.plan.writers_before(stage);
+        let in_order = !log.plan.stages[stage].kind.is_pool();
+        Watch { log: log.clone(), stage, subscriber, writers, last: None, in_order, repeats: false }
+    }
+
+    /// The ring's log.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Whether the stage's handlers change events.
+    pub fn writes(&self) -> bool {
+        self.log.plan.stages[self.stage].kind.writes()
+    }
+
+    /// The stage's name.
+    pub fn name(&self) -> String {
+        Log::name(self.stage)
+    }
+
+    /// Checks an event that is lent, at two moments. Returns its new trail, for a writer.
+    pub fn look(&self, seq: u64, event: &Event) -> u64 {
+        let trail = |event: &Parts| {
+            self.writers.iter().fold(mix(event.id), |trail, &writer| after_write(trail, writer))
+        };
+        let first = event.parts;
+        let own = after_write(trail(&first), self.stage);
+        if self.repeats && first.trail == own {
+            return own;
+        }
+        if first.id != first.again || first.trail != trail(&first) {
+            self.log.violation(format!(
+                "stage s{} got a torn event, or one without its writers, at {seq}: {first:x?}",
+                self.stage
+            ));
+        }
+        point();
+        // Another thread may have written to the slot: the compiler must not remember the first
+        // look.
+        // SAFETY: the reference is valid for reads.
+        let second = unsafe { std::ptr::read_volatile(&event.parts) };
+        if first != second {
+            self.log.violation(format!(
+                "the event at {seq} changed while stage s{} had it: {first:x?}, then {second:x?}",
+                self.stage
+            ));
+        }
+        event.answer();
+        own
+    }
+
+    /// Notes that an event was handled, and will not be delivered again. Returns whether it is the
+    /// first time.
+    pub fn handled(&mut self, seq: u64, id: u64) -> bool {
+        let place = seq.wrapping_sub(self.log.plan.first);
+        if self.repeats && self.log.notes().seen[self.stage].get(&seq) == Some(&id) {
+            return false;
+        }
+        if self.in_order && self.last.is_some_and(|last| last >= place) {
+            self.log.violation(format!("stage s{} handled {seq} out of order", self.stage));
+        }
+        self.last = Some(place);
+        match self.subscriber {
+            None => self.log.handled(self.stage, seq, id),
+            Some(number) => {
+                let mut notes = self.log.notes();
+                let span = notes.spans.entry(number).or_insert((self.stage, Vec::new()));
+                span.1.push(seq);
+            }
+        }
+        true
+    }
+
+    /// Notes that events since the last release may come again.
+    pub fn may_repeat(&mut self) {
+        self.repeats = true;
+        self.log.notes().retried.push(self.name());
+    }
+
+    /// The identity of an event.
+    pub fn id(event: &Event) -> u64 {
+        event.parts.id
+    }
+}

@@ -1,0 +1,289 @@
+//! The threads of stages: each repeats one call, and does one unusual thing.
+//!
+//! - I1: A disruption is noted before it happens (`oracle::I2`).
+//! - I2: An event is noted as handled by the call that released it, or was about to: an event of a
+//!   batch that is dropped, or of a handler that panics, comes again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use slipring::{BatchError, Mirror, Selector, WaitError, Waitable};
+use slipring_coherence::sync;
+
+use super::env::Env;
+use super::handles::{Ask, Finish, Handle};
+use crate::oracle::{Disruption, Event, Watch};
+use crate::program::{By, Drive, Fault, Quirk};
+
+/// The payload of a panic that the program has planned.
+pub struct Planned;
+
+/// Panics, without the hook's message.
+pub fn panic_as_planned() -> ! {
+    resume_unwind(Box::new(Planned))
+}
+
+/// A handle in use.
+pub struct Progress<'a> {
+    env: &'a Env,
+    ring: usize,
+    drive: Drive,
+    watch: Watch,
+    /// Number of events that were handed to the handler.
+    events: u64,
+    leaves: bool,
+    /// Whether the graph fails if it leaves.
+    leaving_fails: bool,
+    mirror: Option<Mirror<[u64; 3]>>,
+}
+
+impl Progress<'_> {
+    /// Returns the quirk, if its time has come. It has one time.
+    fn quirk(&mut self) -> Option<Quirk> {
+        let (at, quirk) = self.drive.quirk?;
+        (self.events >= at).then(|| {
+            self.drive.quirk = None;
+            quirk
+        })
+    }
+
+    /// Does what a handler does besides looking at its event.
+    fn act(&mut self, quirk: Quirk) {
+        match quirk {
+            Quirk::Panic => {
+                if self.drive.by == By::Raw {
+                    // The panic drops the handle, which a raw call has taken apart.
+                    self.watch.log().disrupt(Disruption::Failure(self.watch.name()));
+                    self.leaves = true;
+                }
+                panic_as_planned()
+            }
+            Quirk::Leave => self.leaves = true,
+            Quirk::Sleep(micros) => sync::sleep(Duration::from_micros(micros)),
+            Quirk::Halt => {
+                self.watch.log().disrupt(Disruption::Halt);
+                self.env.rings[self.ring].halt();
+            }
+            Quirk::Publish(ring) => self.env.rings[ring].publish_one(),
+            Quirk::Fail | Quirk::DropBatch | Quirk::ForgetBatch | Quirk::ReleaseFront => {}
+        }
+    }
+
+    /// Handles an event of a call that releases it.
+    fn handle(&mut self, seq: u64, event: &Event) -> u64 {
+        self.events += 1;
+        if let Some(quirk) = self.quirk() {
+            self.act(quirk);
+        }
+        let trail = self.watch.look(seq, event);
+        self.handled(seq, Watch::id(event));
+        trail
+    }
+
+    fn handled(&mut self, seq: u64, id: u64) {
+        let first = self.watch.handled(seq, id);
+        if let Some(mirror) = self.mirror.as_mut().filter(|_| first) {
+            mirror.put(seq, &[id; 3]);
+        }
+    }
+
+    /// Takes a batch, and finishes it as its quirk says.
+    fn batch(&mut self, handle: &mut dyn Handle, ask: Ask) -> Result<usize, BatchError> {
+        self.events += 1;
+        let quirk = self.quirk();
+        let finish = match quirk {
+            Some(Quirk::DropBatch) => Finish::Drop,
+            Some(Quirk::ForgetBatch) => Finish::Forget,
+            Some(Quirk::ReleaseFront) => Finish::FrontFirst,
+            _ => Finish::All,
+        };
+        if matches!(finish, Finish::Drop | Finish::Forget) {
+            self.watch.may_repeat();
+        }
+        let (mut seen, mut quirk) = (Vec::new(), quirk);
+        let max = self.drive.max;
+        let found = handle.batch(ask, max, finish, &mut |seq, event| {
+            let trail = self.watch.look(seq, event);
+            seen.push((seq, Watch::id(event)));
+            if let Some(quirk) = quirk.take() {
+                self.act(quirk);
+            }
+            trail
+        });
+        if let Some(quirk) = quirk {
+            // No event came, so its time has not come either.
+            self.drive.quirk = Some((self.events, quirk));
+        }
+        if matches!(finish, Finish::All | Finish::FrontFirst) {
+            seen.into_iter().for_each(|(seq, id)| self.handled(seq, id));
+        }
+        found
+    }
+
+    /// Makes one call. Returns whether the stream goes on.
+    fn call(&mut self, handle: &mut dyn Handle) -> bool {
+        let name = self.watch.name();
+        let max = self.drive.max;
+        let found = match self.drive.by {
+            By::ForEach => {
+                let ended = handle.for_each(&mut |seq, event| self.handle(seq, event));
+                return self.go_on(&name, ended.map(|_| 0).and(Err(WaitError::Closed)));
+            }
+            By::Poll | By::Select => {
+                let found = handle.poll(max, &mut |seq, event| self.handle(seq, event));
+                return self.go_on(&name, found);
+            }
+            By::Batch => self.batch(handle, Ask::Wait),
+            By::Try => self.batch(handle, Ask::Try),
+            By::Deadline(micros) => self.batch(handle, Ask::For(Duration::from_micros(micros))),
+            By::Task(polls) => self.batch(handle, Ask::Task(polls)),
+            By::Raw => handle.raw(max, &mut |seq, event| self.handle(seq, event)),
+        };
+        match found {
+            Ok(_) => true,
+            Err(error) => {
+                sync::spin_loop();
+                self.watch.log().batch_error(&name, &error)
+            }
+        }
+    }
+
+    fn go_on(&self, name: &str, found: Result<usize, WaitError>) -> bool {
+        match found {
+            Ok(0) => {
+                sync::spin_loop();
+                true
+            }
+            Ok(_) => true,
+            Err(error) => {
+                self.watch.log().wait_error(name, &error);
+                matches!(error, WaitError::TimedOut(_))
+            }
+        }
+    }
+}
+
+/// A handle of a stage, and what is done with it.
+pub struct Driven {
+    pub handle: Box<dyn Handle>,
+    pub watch: Watch,
+    pub drive: Drive,
+    pub leaving_fails: bool,
+    pub mirror: Option<Mirror<[u64; 3]>>,
+}
+
+/// How a call ended, besides its events.
+#[derive(PartialEq, Eq)]
+enum After {
+    GoOn,
+    Leave,
+    Ended,
+}
+
+impl Driven {
+    fn begin(self, env: &Env, ring: usize) -> (Box<dyn Handle>, Progress<'_>) {
+        let Driven { handle, watch, mut drive, leaving_fails, mirror } = self;
+        // `for_each` cannot be left, except by a panic.
+        if drive.by == By::ForEach && matches!(drive.quirk, Some((_, Quirk::Leave))) {
+            drive.by = By::Poll;
+        }
+        let progress =
+            Progress { env, ring, drive, watch, events: 0, leaves: false, leaving_fails, mirror };
+        (handle, progress)
+    }
+
+    /// Drives the handle until its stream ends, or it leaves.
+    pub fn run(self, env: &Env, ring: usize) {
+        let (mut handle, mut progress) = self.begin(env, ring);
+        while progress.step(&mut *handle) == After::GoOn {}
+    }
+}
+
+impl Progress<'_> {
+    fn step(&mut self, handle: &mut dyn Handle) -> After {
+        let goes_on = match catch_unwind(AssertUnwindSafe(|| self.call(handle))) {
+            Ok(goes_on) => goes_on,
+            Err(payload) if payload.is::<Planned>() => true,
+            Err(payload) => resume_unwind(payload),
+        };
+        if !goes_on {
+            return After::Ended;
+        }
+        if !self.leaves {
+            return After::GoOn;
+        }
+        if self.leaving_fails {
+            self.watch.log().disrupt(Disruption::Failure(self.watch.name()));
+        }
+        After::Leave
+    }
+}
+
+/// Drives several handles on one thread, by a selector.
+pub fn select(env: &Env, driven: Vec<(usize, Driven)>) {
+    let mut all: Vec<_> =
+        driven.into_iter().map(|(ring, driven)| driven.begin(env, ring)).collect();
+    let mut selector = Selector::new();
+    while !all.is_empty() {
+        let mut handles: Vec<&mut dyn Waitable> =
+            all.iter_mut().map(|(handle, _)| handle.waitable()).collect();
+        let ready = selector.wait(&mut handles, None).expect("it has handles and no deadline");
+        let (handle, progress) = &mut all[ready];
+        if progress.step(&mut **handle) != After::GoOn {
+            all.swap_remove(ready);
+        }
+    }
+}
+
+/// Returns the handler of a stage that the library runs.
+pub fn handler(
+    mut watch: Watch,
+    drive: Drive,
+    on_fault: Fault,
+    env: std::sync::Arc<Env>,
+    mut mirror: Option<Mirror<[u64; 3]>>,
+) -> impl FnMut(u64, &Event) -> (Option<u64>, Result<(), String>) + Send {
+    // A writer's event would go on unwritten.
+    let panics_go_on = on_fault != Fault::Stop && !watch.writes();
+    let (mut events, mut quirk) = (0, drive.quirk);
+    move |seq, event| {
+        events += 1;
+        let due = quirk.take_if(|(at, _)| events >= *at).map(|(_, quirk)| quirk);
+        let trail = watch.look(seq, event);
+        match due {
+            Some(Quirk::Panic) if panics_go_on => {
+                match on_fault {
+                    Fault::Retry => watch.may_repeat(),
+                    _ => {
+                        watch.handled(seq, Watch::id(event));
+                    }
+                }
+                panic_as_planned()
+            }
+            Some(Quirk::Panic) => {
+                watch.log().disrupt(Disruption::Failure(watch.name()));
+                panic_as_planned()
+            }
+            Some(Quirk::Fail) => {
+                // A skipped event stays as its handler leaves it, and goes on.
+                let trail = (on_fault == Fault::Skip).then_some(trail);
+                match on_fault {
+                    Fault::Stop => watch.log().disrupt(Disruption::Failure(watch.name())),
+                    Fault::Skip => {
+                        watch.handled(seq, Watch::id(event));
+                    }
+                    Fault::Retry => watch.may_repeat(),
+                }
+                return (trail, Err("as planned".to_owned()));
+            }
+            Some(Quirk::Sleep(micros)) => sync::sleep(Duration::from_micros(micros)),
+            Some(Quirk::Publish(ring)) => env.rings[ring].publish_one(),
+            _ => {}
+        }
+        let first = watch.handled(seq, Watch::id(event));
+        if let Some(mirror) = mirror.as_mut().filter(|_| first) {
+            mirror.put(seq, &[Watch::id(event); 3]);
+        }
+        (Some(trail), Ok(()))
+    }
+}

@@ -1,0 +1,37 @@
+//! The things that the threads of a program share: its rings, whatever their layouts and their
+//! producers.
+
+use std::sync::{Arc, Mutex};
+
+use slipring::{MirrorHandle, Report, StartAt, SubscribeError};
+
+use super::handles::Handle;
+
+/// The things that the threads of a program share.
+pub struct Env {
+    pub rings: Vec<Arc<dyn AnyRing>>,
+    /// Calls that ask readers of taps to leave, by the numbers of their rings.
+    pub leavers: Mutex<Vec<(usize, Leaves)>>,
+}
+
+/// A reader of a tap, and the call that asks it to leave.
+pub type Subscribed = (Box<dyn Handle>, Leaves);
+
+/// A call that asks a reader of a tap to leave, and returns whether it was still there.
+pub type Leaves = Box<dyn Fn() -> bool + Send>;
+
+/// The calls on a ring, whatever its layout and its producers.
+pub trait AnyRing: Send + Sync {
+    /// Halts the graph.
+    fn halt(&self);
+    /// Publishes one event by a producer of its own, if the ring can have another.
+    fn publish_one(&self);
+    /// Returns the ring's counts.
+    fn report(&self) -> Option<Report>;
+    /// Joins a tap.
+    fn subscribe(&self, stage: usize, start: StartAt) -> Result<Subscribed, SubscribeError>;
+    /// The mirror of a stage.
+    fn mirror(&self, stage: usize) -> Option<MirrorHandle<[u64; 3]>>;
+    /// Joins a pool.
+    fn join(&self, stage: usize) -> Result<Box<dyn Handle>, SubscribeError>;
+}

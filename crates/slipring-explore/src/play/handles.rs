@@ -1,0 +1,219 @@
+//! Handles of any kind as one type.
+//!
+//! - I1: `see` is called with each event that a call lends, in their order. For a writer, its
+//!   result is the event's new trail, which is stored before the event is released.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use slipring::{
+    BatchError, Layout, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, Subscription,
+    WaitError, Waitable, Writer,
+};
+use slipring_coherence::sync::{self, Thread};
+
+use crate::oracle::Event;
+
+/// The action on each event.
+pub type See<'a> = &'a mut dyn FnMut(u64, &Event) -> u64;
+
+/// The call that asks for a batch.
+#[derive(Clone, Copy)]
+pub enum Ask {
+    Wait,
+    Try,
+    For(Duration),
+    /// Polls a future, which is dropped after so many polls that found nothing (0: never).
+    Task(u64),
+}
+
+/// The end of a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    All,
+    FrontFirst,
+    Drop,
+    Forget,
+}
+
+/// A handle of a stage.
+pub trait Handle: Send {
+    fn poll(&mut self, max: usize, see: See<'_>) -> Result<usize, WaitError>;
+    fn for_each(&mut self, see: See<'_>) -> Result<u64, WaitError>;
+    /// Takes a batch, and finishes it. Returns its length.
+    fn batch(
+        &mut self,
+        ask: Ask,
+        max: usize,
+        finish: Finish,
+        see: See<'_>,
+    ) -> Result<usize, BatchError>;
+    /// The handle, for a selector.
+    fn waitable(&mut self) -> &mut dyn Waitable;
+    /// Takes a batch by positions, and gives all of it back.
+    fn raw(&mut self, max: usize, see: See<'_>) -> Result<usize, BatchError>;
+}
+
+/// A handle that can be taken apart for a moment.
+pub struct Held<H>(Option<H>);
+
+impl<H> Held<H> {
+    pub fn new(handle: H) -> Held<H> {
+        Held(Some(handle))
+    }
+
+    fn get(&mut self) -> &mut H {
+        self.0.as_mut().expect("it is taken only within a call")
+    }
+}
+
+struct Unparks(Thread);
+
+impl Wake for Unparks {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Polls a future until it is done. Returns `None`, and so lets the caller drop the future, after
+/// `polls` polls that found it pending (0: never).
+pub fn poll_some<F: Future>(future: F, polls: u64) -> Option<F::Output> {
+    let waker: Waker = Arc::new(Unparks(sync::current())).into();
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    for poll in 1.. {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return Some(value);
+        }
+        // A future whose ring notifies no task wakes itself, so an executor lets others go first.
+        sync::spin_loop();
+        if poll == polls {
+            return None;
+        }
+        sync::park();
+    }
+    None
+}
+
+macro_rules! each_event {
+    (reads, $see:ident, $seq:expr, $event:expr) => {{
+        let _trail = $see($seq, $event);
+    }};
+    (writes, $see:ident, $seq:expr, $event:expr) => {{
+        let trail = $see($seq, $event);
+        $event.write(trail);
+    }};
+}
+
+macro_rules! each_of_batch {
+    (reads, $see:ident, $batch:ident) => {
+        for (offset, event) in $batch.iter().enumerate() {
+            let _trail = $see($batch.first_seq().wrapping_add(offset as u64), event);
+        }
+    };
+    (writes, $see:ident, $batch:ident) => {
+        let first = $batch.first_seq();
+        for (offset, event) in $batch.iter_mut().enumerate() {
+            let trail = $see(first.wrapping_add(offset as u64), event);
+            event.write(trail);
+        }
+    };
+}
+
+macro_rules! each_of_range {
+    (reads, $see:ident, $raw:ident, $seq:ident) => {
+        if let Some(event) = $raw.at($seq) {
+            let _trail = $see($seq, event);
+        }
+    };
+    (writes, $see:ident, $raw:ident, $seq:ident) => {
+        if let Some(event) = $raw.at_mut($seq) {
+            let trail = $see($seq, event);
+            event.write(trail);
+        }
+    };
+}
+
+macro_rules! handle {
+    ($($type:ident $access:ident;)*) => { $(
+        impl<L: Layout> Handle for Held<$type<Event, L>> {
+            fn poll(&mut self, max: usize, see: See<'_>) -> Result<usize, WaitError> {
+                self.get().poll(max, |event, at| each_event!($access, see, at.seq, event))
+            }
+
+            fn for_each(&mut self, see: See<'_>) -> Result<u64, WaitError> {
+                self.get().for_each(|event, at| each_event!($access, see, at.seq, event))
+            }
+
+            #[allow(unused_mut, reason = "a reader's batch is not changed")]
+            #[allow(clippy::drop_non_drop, clippy::forget_non_drop, reason = "a batch's end is the subject")]
+            fn batch(
+                &mut self,
+                ask: Ask,
+                max: usize,
+                finish: Finish,
+                see: See<'_>,
+            ) -> Result<usize, BatchError> {
+                let handle = self.get();
+                let mut batch = match ask {
+                    Ask::Wait => handle.batch(max)?,
+                    Ask::Try => handle.try_batch(max)?,
+                    Ask::For(time) => handle.batch_by(max, sync::now() + time)?,
+                    Ask::Task(polls) => {
+                        // The batch is dropped, and taken again: a loop cannot lend it.
+                        loop {
+                            if let Some(found) = poll_some(handle.batch_async(max), polls) {
+                                break found.map(drop)?;
+                            }
+                        }
+                        handle.try_batch(max)?
+                    }
+                };
+                let len = batch.len();
+                each_of_batch!($access, see, batch);
+                match finish {
+                    Finish::All => batch.release(),
+                    Finish::FrontFirst => {
+                        batch.release_front(len.div_ceil(2));
+                        crate::oracle::point();
+                        batch.release();
+                    }
+                    Finish::Drop => drop(batch),
+                    Finish::Forget => std::mem::forget(batch),
+                }
+                Ok(len)
+            }
+
+            fn waitable(&mut self) -> &mut dyn Waitable {
+                self.get()
+            }
+
+            #[allow(unused_mut, reason = "a reader's events are not changed")]
+            fn raw(&mut self, max: usize, see: See<'_>) -> Result<usize, BatchError> {
+                let mut raw = self.0.take().expect("it is taken only here").into_raw();
+                let found = raw.available(max);
+                if let Ok(range) = &found {
+                    for offset in 0..range.len() as u64 {
+                        let seq = range.first_seq().wrapping_add(offset);
+                        each_of_range!($access, see, raw, seq);
+                    }
+                    let last = range.first_seq().wrapping_add(range.len() as u64 - 1);
+                    raw.done(last).expect("the range is held");
+                }
+                self.0 = Some(raw.into_inner());
+                Ok(found?.len())
+            }
+        }
+    )* };
+}
+handle! {
+    Reader reads;
+    Writer writes;
+    PoolReader reads;
+    PoolWriter writes;
+    ShardReader reads;
+    ShardWriter writes;
+    Subscription reads;
+}

@@ -1,0 +1,235 @@
+//! Running a program under a schedule.
+//!
+//! - I1: All threads of a program are joined before its logs are checked.
+
+mod consumers;
+mod env;
+mod handles;
+mod observers;
+mod producers;
+mod rings;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use slipring::StartAt;
+use slipring_coherence::sync::{Builder, JoinHandle, spin_loop};
+use slipring_coherence::{Machine, Report, Schedule, Simulation, Topology};
+
+use crate::oracle::{Log, Watch};
+use crate::program::{Actor, By, Program, Verb};
+use consumers::Driven;
+use env::Env;
+use rings::Started;
+
+/// Why a run failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Promises that were broken, or what the simulator found: a deadlock, a livelock, a panic.
+    pub findings: Vec<String>,
+}
+
+impl Broken {
+    /// The first line of the first finding.
+    pub fn first_line(&self) -> &str {
+        self.findings.first().and_then(|finding| finding.lines().next()).unwrap_or("")
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.findings.iter().try_for_each(|finding| writeln!(f, "  {finding}"))
+    }
+}
+
+/// Number of threads that a program can have.
+const CORES: usize = 40;
+
+/// Runs a program under a schedule.
+///
+/// # Errors
+///
+/// The findings, if a promise was broken.
+pub fn play(program: &Program, schedule: &Schedule) -> Result<Report, Broken> {
+    let machine = Machine::server(Topology::new(1, CORES).expect("a small machine"));
+    let logs: Vec<Arc<Log>> =
+        program.rings.iter().enumerate().map(|(n, plan)| Arc::new(Log::new(plan, n))).collect();
+    let refused = Mutex::new(None);
+    let simulation = Simulation::new(&machine).schedule(schedule.clone());
+    let run = simulation
+        .thread("main", || {
+            if let Err(error) = run_all(program, &logs) {
+                *refused.lock().expect("no thread panics with it") = Some(error);
+            }
+        })
+        .run();
+    let mut findings = Vec::new();
+    if let Some(error) = refused.into_inner().expect("no thread panics with it") {
+        findings.push(format!("the program cannot be built: {error}"));
+    }
+    logs.iter().for_each(|log| findings.append(&mut log.take_violations()));
+    match run {
+        Ok(report) if findings.is_empty() => Ok(report),
+        Ok(_) => Err(Broken { findings }),
+        Err(error) => {
+            findings.push(error.to_string());
+            Err(Broken { findings })
+        }
+    }
+}
+
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    Builder::new().name(name).spawn(body).expect("the machine has cores for all threads")
+}
+
+fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> {
+    let mut opened = Vec::new();
+    for (number, (plan, log)) in program.rings.iter().zip(logs).enumerate() {
+        let verbs = program.actors.iter().filter_map(|actor| match actor {
+            Actor::Producer { ring, verbs } if *ring == number => Some(verbs.clone()),
+            _ => None,
+        });
+        let verbs: Vec<Vec<Verb>> = verbs.collect();
+        opened.push(rings::open(plan, log, verbs)?);
+    }
+    let rings = opened.iter().map(|started| started.ring.clone()).collect();
+    let env = Arc::new(Env { rings, leavers: Mutex::default() });
+    let mut selected = Vec::new();
+    let mut threads = Vec::new();
+    let mut pipelines = Vec::new();
+    for (number, started) in opened.into_iter().enumerate() {
+        let Started { mut producers, stages, spawns, .. } = started;
+        for (name, driven) in stages {
+            if driven.drive.by == By::Select {
+                selected.push((number, driven));
+                continue;
+            }
+            let (env, name) = (env.clone(), format!("ring {number} {name}"));
+            threads.push(spawn(name, move || driven.run(&env, number)));
+        }
+        if let Some(spawns) = spawns {
+            let (bodies, pipeline) = spawns(&env)?;
+            producers = bodies;
+            pipelines.push((number, pipeline));
+        }
+        for (producer, body) in producers.into_iter().enumerate() {
+            let env = env.clone();
+            let name = format!("ring {number} producer {producer}");
+            threads.push(spawn(name, move || body(&env)));
+        }
+    }
+    if !selected.is_empty() {
+        let env = env.clone();
+        threads.push(spawn("selector".to_owned(), move || consumers::select(&env, selected)));
+    }
+    for (number, actor) in program.actors.iter().enumerate() {
+        if let Some((name, body)) = visitor(number, actor, &env, logs) {
+            threads.push(spawn(name, body));
+        }
+    }
+    let mut reports: Vec<Option<slipring::Report>> = logs.iter().map(|_| None).collect();
+    for (number, pipeline) in pipelines {
+        match pipeline.join() {
+            Ok(report) => reports[number] = Some(report),
+            Err(error) => logs[number].run_failure(error.failure(), &error.to_string()),
+        }
+    }
+    // A thread's panic ends the run, as the simulator reports it.
+    for thread in threads {
+        if let Err(payload) = thread.join() {
+            std::panic::resume_unwind(payload);
+        }
+    }
+    for (number, log) in logs.iter().enumerate() {
+        let report = reports[number].take().or_else(|| env.rings[number].report());
+        log.check_end(report.as_ref());
+    }
+    Ok(())
+}
+
+/// Returns the thread of an actor that visits a ring.
+fn visitor(
+    number: usize,
+    actor: &Actor,
+    env: &Arc<Env>,
+    logs: &[Arc<Log>],
+) -> Option<(String, Box<dyn FnOnce() + Send>)> {
+    let env = env.clone();
+    match *actor {
+        Actor::Producer { .. } => None,
+        Actor::Subscriber { ring, stage, oldest, drive } => {
+            let log = logs[ring].clone();
+            let body = move || {
+                let start = if oldest { StartAt::Oldest } else { StartAt::Now };
+                if let Ok((handle, leaves)) = env.rings[ring].subscribe(stage, start) {
+                    env.leavers.lock().expect("no thread panics with it").push((ring, leaves));
+                    let watch = Watch::new(&log, stage, Some(number));
+                    let (leaving_fails, mirror) = (false, None);
+                    Driven { handle, watch, drive, leaving_fails, mirror }.run(&env, ring);
+                }
+            };
+            Some((format!("ring {ring} subscriber {number}"), Box::new(body)))
+        }
+        Actor::Joiner { ring, stage, drive } => {
+            let log = logs[ring].clone();
+            let body = move || {
+                if let Ok(handle) = env.rings[ring].join(stage) {
+                    let watch = Watch::new(&log, stage, None);
+                    let (leaving_fails, mirror) = (false, None);
+                    Driven { handle, watch, drive, leaving_fails, mirror }.run(&env, ring);
+                }
+            };
+            Some((format!("ring {ring} joiner {number}"), Box::new(body)))
+        }
+        Actor::Evictor { ring } => {
+            let log = logs[ring].clone();
+            let body = move || {
+                log.evict();
+                loop {
+                    // The lock is not held within the call (`oracle::I1`).
+                    let mut leavers = env.leavers.lock().expect("no thread panics with it");
+                    let of_ring = leavers.iter().position(|(of, _)| *of == ring);
+                    let leaves = of_ring.map(|place| leavers.swap_remove(place).1);
+                    drop(leavers);
+                    let Some(leaves) = leaves else { break };
+                    leaves();
+                }
+            };
+            Some((format!("ring {ring} evictor {number}"), Box::new(body)))
+        }
+        Actor::Observer { ring, stage, look } => {
+            let log = logs[ring].clone();
+            let mirror = env.rings[ring].mirror(stage)?;
+            let body = move || observers::observe(&mirror, look, &log);
+            Some((format!("ring {ring} observer {number}"), Box::new(body)))
+        }
+        Actor::Monitor { ring, times } => {
+            let log = logs[ring].clone();
+            let body = move || {
+                let mut before: Option<slipring::Report> = None;
+                for _ in 0..times {
+                    let report = env.rings[ring].report();
+                    if let (Some(before), Some(report)) = (&before, &report) {
+                        check_counts(&log, before, report);
+                    }
+                    before = report.or(before);
+                    spin_loop();
+                }
+            };
+            Some((format!("ring {ring} monitor {number}"), Box::new(body)))
+        }
+    }
+}
+
+/// Counts never become smaller.
+fn check_counts(log: &Log, before: &slipring::Report, after: &slipring::Report) {
+    for (earlier, later) in before.stages().iter().zip(after.stages()) {
+        if earlier.events > later.events {
+            log.violation(format!(
+                "the report's events of `{}` fell from {} to {}",
+                later.name, earlier.events, later.events
+            ));
+        }
+    }
+}

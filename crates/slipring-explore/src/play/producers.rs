@@ -1,0 +1,414 @@
+//! The threads that publish.
+//!
+//! - I1: An event's fate is noted after the call that decides it, and before the producer's next
+//!   call. Until then it is open: a stage may see it or not.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use slipring::{
+    Awaited, ClaimError, ConflateError, Conflator, Layout, Many, PRODUCER, Producer, Sent, Single,
+    WaitError,
+};
+use slipring_coherence::sync;
+
+use super::consumers::{Planned, panic_as_planned};
+use super::handles::poll_some;
+use crate::oracle::{Disruption, Event, Log};
+use crate::program::{Answer, Fate, Verb};
+
+/// A producer, alone or one of many.
+pub enum Tx<L: Layout> {
+    One(Producer<Event, L, Single>),
+    Many(Producer<Event, L, Many>),
+}
+
+macro_rules! with {
+    ($tx:expr, $producer:ident => $with:expr) => {
+        match $tx {
+            Tx::One($producer) => $with,
+            Tx::Many($producer) => $with,
+        }
+    };
+}
+
+impl<L: Layout> Tx<L> {
+    /// Returns another producer of the ring, if it can have one.
+    pub fn another(&self) -> Option<Tx<L>> {
+        match self {
+            Tx::One(_) => None,
+            Tx::Many(producer) => Some(Tx::Many(producer.clone())),
+        }
+    }
+}
+
+/// Does what the verbs say. Stops at the stream's end.
+pub fn produce<L: Layout>(mut tx: Tx<L>, verbs: &[Verb], log: &Log) {
+    for verb in verbs {
+        if let Verb::CloseAll = verb {
+            if let Tx::Many(producer) = tx {
+                log.disrupt(Disruption::CloseAll);
+                producer.close_all();
+                return;
+            }
+            continue;
+        }
+        if let Verb::Raw(len) = *verb {
+            let (back, goes_on) = match tx {
+                Tx::One(producer) => raw(producer, len, log, Tx::One),
+                Tx::Many(producer) => raw(producer, len, log, Tx::Many),
+            };
+            tx = back;
+            if !goes_on {
+                return;
+            }
+            continue;
+        }
+        if !with!(&mut tx, producer => act(producer, *verb, log)) {
+            return;
+        }
+    }
+}
+
+macro_rules! raws {
+    ($($sharing:ident)*) => { $(
+        impl<L: Layout> Rawly<L> for Producer<Event, L, $sharing> {
+            fn publish_raw(self, len: usize, log: &Log) -> (Self, bool) {
+                let mut raw = self.into_raw();
+                let first = loop {
+                    match raw.next_n(len) {
+                        Ok(first) => break first,
+                        Err(error) if !log.claim_error(&error) => return (raw.into_inner(), false),
+                        Err(_) => sync::spin_loop(),
+                    }
+                };
+                for seq in (0..len as u64).map(|offset| first.wrapping_add(offset)) {
+                    let id = log.begin();
+                    match raw.at_mut(seq) {
+                        Some(event) => event.fill(id),
+                        // Its positions after a close are fewer than asked for.
+                        None => {
+                            log.unfilled(id);
+                            break;
+                        }
+                    }
+                    match raw.done(seq) {
+                        Ok(()) => log.published(id, Some(seq)),
+                        Err(error) => log.violation(format!("`done({seq})`: {error}")),
+                    }
+                }
+                (raw.into_inner(), true)
+            }
+        }
+    )* };
+}
+
+trait Rawly<L>: Sized {
+    fn publish_raw(self, len: usize, log: &Log) -> (Self, bool);
+}
+raws! { Single Many }
+
+fn raw<L: Layout, P: Rawly<L>>(
+    producer: P,
+    len: usize,
+    log: &Log,
+    tx: fn(P) -> Tx<L>,
+) -> (Tx<L>, bool) {
+    let (producer, goes_on) = producer.publish_raw(len, log);
+    (tx(producer), goes_on)
+}
+
+/// The calls of a producer, of either kind.
+trait Acts {
+    fn act(&mut self, verb: Verb, log: &Log) -> Result<(), ClaimError>;
+}
+
+fn act(producer: &mut dyn Acts, verb: Verb, log: &Log) -> bool {
+    loop {
+        match producer.act(verb, log) {
+            Ok(()) => return true,
+            Err(error) if !log.claim_error(&error) => return false,
+            // Full for now, or too late.
+            Err(_) => sync::spin_loop(),
+        }
+    }
+}
+
+/// Notes the fate of one event that a call has filled, or not.
+fn settle<T, X>(log: &Log, id: u64, filled: bool, result: &Result<T, X>, seq: impl Fn(&T) -> u64) {
+    match result {
+        Ok(value) => log.published(id, Some(seq(value))),
+        Err(_) if filled => log.violation(format!("event {id:x} was filled by a call that failed")),
+        Err(_) => log.unfilled(id),
+    }
+}
+
+/// Waits for the answer to a request, or does without.
+fn take_answer(mut awaited: Awaited<u64>, id: u64, how: Answer, log: &Log) {
+    loop {
+        let answer = match how {
+            Answer::Wait => awaited.wait(),
+            Answer::For(micros) => awaited.wait_for(Duration::from_micros(micros)),
+            Answer::Task => poll_some(&mut awaited, 0).expect("it polls until it is done"),
+            Answer::Try => match awaited.try_take() {
+                Ok(None) => {
+                    sync::spin_loop();
+                    continue;
+                }
+                Ok(Some(value)) => Ok(value),
+                Err(error) => Err(error),
+            },
+            Answer::Drop => return,
+        };
+        if !log.answer(id, &answer) {
+            return;
+        }
+        sync::spin_loop();
+    }
+}
+
+macro_rules! acts {
+    ($($sharing:ident)*) => { $(
+        impl<L: Layout> Acts for Producer<Event, L, $sharing> {
+            fn act(&mut self, verb: Verb, log: &Log) -> Result<(), ClaimError> {
+                let mut filled = false;
+                match verb {
+                    Verb::Publish(times) => {
+                        for _ in 0..times {
+                            let id = log.begin();
+                            let done = self.publish(|event| { filled = true; event.fill(id) });
+                            settle(log, id, filled, &done, |seq| *seq);
+                            match done {
+                                Err(WaitError::TimedOut(_)) => sync::spin_loop(),
+                                other => {
+                                    other?;
+                                }
+                            }
+                            filled = false;
+                        }
+                    }
+                    Verb::Try(times) => {
+                        for _ in 0..times {
+                            loop {
+                                let id = log.begin();
+                                let done = self.try_publish(|event| { filled = true; event.fill(id) });
+                                settle(log, id, filled, &done, |seq| *seq);
+                                filled = false;
+                                match done {
+                                    Ok(_) => break,
+                                    Err(ClaimError::Wait(error)) => return Err(error.into()),
+                                    Err(_) => sync::spin_loop(),
+                                }
+                            }
+                        }
+                    }
+                    Verb::By(micros) => {
+                        let deadline = sync::now() + Duration::from_micros(micros);
+                        let id = log.begin();
+                        let done =
+                            self.publish_by(deadline, |event| { filled = true; event.fill(id) });
+                        settle(log, id, filled, &done, |seq| *seq);
+                        done?;
+                    }
+                    Verb::All(events) => {
+                        let ids = (0..events).map(|_| log.begin());
+                        let mut filled = Vec::new();
+                        let done = self.publish_all(ids, |event, id| {
+                            event.fill(id);
+                            filled.push(id);
+                        });
+                        // Each is visible before the next one is taken.
+                        filled.into_iter().for_each(|id| log.published(id, None));
+                        done?;
+                    }
+                    Verb::Batches(len, events) => {
+                        let len = len.min(self.capacity());
+                        let ids = (0..events).map(|_| log.begin());
+                        let mut filled = Vec::new();
+                        let done = self.publish_batches(len, ids, |event, id| {
+                            event.fill(id);
+                            filled.push(id);
+                        });
+                        if let Ok(count) = done {
+                            if count != events {
+                                log.violation(format!("published {count} of {events} events"));
+                            }
+                            filled.into_iter().for_each(|id| log.published(id, None));
+                        }
+                        done?;
+                    }
+                    Verb::Claim(len, fate) => {
+                        let len = len.min(self.capacity());
+                        let mut slots = self.claim_n(len)?;
+                        let first = slots.first_seq();
+                        let ids: Vec<u64> = slots.iter_mut().map(|event| {
+                            let id = log.begin();
+                            event.fill(id);
+                            if fate != Fate::Publish {
+                                log.given_up(id);
+                            }
+                            id
+                        }).collect();
+                        match fate {
+                            Fate::Publish => {
+                                slots.publish();
+                                for (offset, id) in ids.into_iter().enumerate() {
+                                    log.published(id, Some(first.wrapping_add(offset as u64)));
+                                }
+                            }
+                            Fate::Drop => drop(slots),
+                            Fate::Forget => std::mem::forget(slots),
+                        }
+                    }
+                    Verb::OrDrop(times) => {
+                        for _ in 0..times {
+                            let id = log.begin();
+                            let done = self.publish_or_drop(|event| { filled = true; event.fill(id) });
+                            match done {
+                                Ok(Some(seq)) => log.published(id, Some(seq)),
+                                Ok(None) => {
+                                    log.unfilled(id);
+                                    log.dropped();
+                                }
+                                Err(_) => log.unfilled(id),
+                            }
+                            done?;
+                        }
+                    }
+                    Verb::Task(times, polls) => {
+                        for _ in 0..times {
+                            loop {
+                                let id = log.begin();
+                                let mut filled = false;
+                                let future =
+                                    self.publish_async(|event| { filled = true; event.fill(id) });
+                                let done = poll_some(future, polls);
+                                let Some(done) = done else {
+                                    log.unfilled(id);
+                                    if filled {
+                                        log.violation("a dropped future has published".to_owned());
+                                    }
+                                    continue;
+                                };
+                                settle(log, id, filled, &done, |seq| *seq);
+                                match done {
+                                    Err(WaitError::TimedOut(_)) => {}
+                                    other => {
+                                        other?;
+                                        break;
+                                    }
+                                }
+                            }
+                        }
+                    }
+                    Verb::ClaimTask(len, polls) => {
+                        let len = len.min(self.capacity());
+                        loop {
+                            let done = poll_some(self.claim_n_async(len), polls);
+                            let Some(done) = done else { continue };
+                            let mut slots = done?;
+                            let first = slots.first_seq();
+                            let mut ids = Vec::new();
+                            for event in slots.iter_mut() {
+                                ids.push(log.begin());
+                                event.fill(ids[ids.len() - 1]);
+                            }
+                            slots.publish();
+                            for (offset, id) in ids.into_iter().enumerate() {
+                                log.published(id, Some(first.wrapping_add(offset as u64)));
+                            }
+                            break;
+                        }
+                    }
+                    Verb::Ask(times, how) => {
+                        for _ in 0..times {
+                            let id = log.begin();
+                            let done = self.ask(|event, request| {
+                                filled = true;
+                                event.request(id, request);
+                            });
+                            match done {
+                                Ok(awaited) => {
+                                    log.published(id, None);
+                                    take_answer(awaited, id, how, log);
+                                }
+                                Err(error) => {
+                                    settle(log, id, filled, &Err::<u64, _>(()), |seq| *seq);
+                                    if !matches!(error, WaitError::TimedOut(_)) {
+                                        return Err(error.into());
+                                    }
+                                }
+                            }
+                            filled = false;
+                        }
+                    }
+                    Verb::Conflate(room, values) => {
+                        let filled = RefCell::new(Vec::new());
+                        let fill = |event: &mut Event, _: &u64, id: u64| {
+                            event.fill(id);
+                            filled.borrow_mut().push(id);
+                        };
+                        let conflator = Conflator::new(&mut *self, room, fill);
+                        let mut conflator = conflator.expect("memory for some keys");
+                        let mut kept = Vec::new();
+                        let mut ended = Ok(());
+                        for value in 0..values {
+                            let id = log.begin();
+                            kept.push(id);
+                            match conflator.send(value % (room as u64 + 1), id) {
+                                Ok(Sent::Published(_) | Sent::Kept) => {}
+                                Ok(Sent::Replaced(old)) => {
+                                    log.unfilled(old);
+                                    log.dropped();
+                                    kept.retain(|id| *id != old);
+                                }
+                                Err(ConflateError::Full { value, .. }) => {
+                                    log.unfilled(value);
+                                    kept.retain(|id| *id != value);
+                                    sync::spin_loop();
+                                }
+                                Err(ConflateError::Wait(error)) => ended = Err(error),
+                                Err(other) => log.violation(format!("a conflator: {other}")),
+                            }
+                            if ended.is_err() {
+                                break;
+                            }
+                        }
+                        let ended = ended.and_then(|()| conflator.finish());
+                        let filled = filled.into_inner();
+                        for id in kept {
+                            match filled.contains(&id) {
+                                true => log.published(id, None),
+                                false => {
+                                    log.unfilled(id);
+                                    log.dropped();
+                                }
+                            }
+                        }
+                        ended?;
+                    }
+                    Verb::Panic => {
+                        log.disrupt(Disruption::Failure(PRODUCER.to_owned()));
+                        let fills = || self.publish(|_| panic_as_planned());
+                        match catch_unwind(AssertUnwindSafe(fills)) {
+                            Ok(done) => {
+                                done?;
+                            }
+                            Err(payload) if payload.is::<Planned>() => {}
+                            Err(payload) => resume_unwind(payload),
+                        }
+                    }
+                    Verb::Sleep(micros) => sync::sleep(Duration::from_micros(micros)),
+                    Verb::Halt => {
+                        log.disrupt(Disruption::Halt);
+                        self.halt();
+                    }
+                    Verb::Raw(_) | Verb::CloseAll => unreachable!("they need the producer itself"),
+                }
+                Ok(())
+            }
+        }
+    )* };
+}
+acts! { Single Many }

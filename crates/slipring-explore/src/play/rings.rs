@@ -1,0 +1,385 @@
+//! Building a ring by its plan, and handing its handles to threads.
+
+use std::sync::Arc;
+
+use slipring::{
+    Contiguous, Error, Graph, Handlers, Interleaved, Layout, Many, Mirror, MirrorHandle, Monitor,
+    OnFault, PRODUCER, Pipeline, Pool, PoolReaderKey, PoolWriterKey, Reading, Report, Ring,
+    ShardReaderKey, ShardWriterKey, Single, StartAt, SubscribeError, Tap, TapKey, Threads,
+    WaitError, Writing,
+};
+
+use super::consumers::{Driven, handler};
+use super::env::{AnyRing, Env, Subscribed};
+use super::handles::{Handle, Held};
+use super::producers::{Tx, produce};
+use crate::oracle::{Event, Log, Watch};
+use crate::program::{Fault, Front, Kind, RingPlan, StagePlan, Verb};
+
+/// A ring's place for visitors.
+enum Visited<L: Layout> {
+    Tap(Tap<Event, L>),
+    Readers(Pool<Event, Reading, L>),
+    Writers(Pool<Event, Writing, L>),
+    None,
+}
+
+struct Opened<L: Layout, S> {
+    log: Arc<Log>,
+    ring: Option<Ring<Event, L, S>>,
+    monitor: Monitor<Event, L>,
+    visited: Vec<Visited<L>>,
+    mirrors: Vec<Option<MirrorHandle<[u64; 3]>>>,
+}
+
+/// A body of a thread, which gets the other rings.
+pub type Body = Box<dyn FnOnce(&Env) + Send>;
+
+/// A ring's threads, by their names, and the library's own if it runs the stages.
+pub struct Started {
+    pub ring: Arc<dyn AnyRing>,
+    pub producers: Vec<Body>,
+    pub stages: Vec<(String, Driven)>,
+    pub spawns: Option<Spawns>,
+}
+
+/// Starts the stages that the library runs. Returns the first producer's body and the others', and
+/// the running graph.
+pub type Spawns = Box<dyn FnOnce(&Arc<Env>) -> Result<(Vec<Body>, Pipeline), Error>>;
+
+/// How many producers a ring has.
+pub trait Sharing: Sized + Send + Sync + 'static {
+    fn first<L: Layout>(ring: &Ring<Event, L, Self>) -> Tx<L>;
+    fn publish_one<L: Layout>(ring: &Ring<Event, L, Self>, log: &Log);
+    fn spawn<L: Layout>(
+        handlers: Handlers<'static, Event, L, Self>,
+    ) -> Result<(Tx<L>, Pipeline), Error>;
+}
+
+impl Sharing for Single {
+    fn first<L: Layout>(ring: &Ring<Event, L, Single>) -> Tx<L> {
+        Tx::One(ring.producer())
+    }
+    fn publish_one<L: Layout>(_: &Ring<Event, L, Single>, _: &Log) {}
+    fn spawn<L: Layout>(
+        handlers: Handlers<'static, Event, L, Single>,
+    ) -> Result<(Tx<L>, Pipeline), Error> {
+        handlers.spawn().map(|(tx, pipeline)| (Tx::One(tx), pipeline))
+    }
+}
+
+impl Sharing for Many {
+    fn first<L: Layout>(ring: &Ring<Event, L, Many>) -> Tx<L> {
+        Tx::Many(ring.producer())
+    }
+    fn publish_one<L: Layout>(ring: &Ring<Event, L, Many>, log: &Log) {
+        let id = log.begin();
+        let mut producer = ring.producer();
+        match producer.publish(|event| event.fill(id)) {
+            Ok(seq) => log.published(id, Some(seq)),
+            Err(error) => {
+                log.unfilled(id);
+                // The ring may be closed already, or the call would wait for its own thread.
+                if !matches!(error, WaitError::Closed | WaitError::WaitsForItself(_)) {
+                    log.wait_error(PRODUCER, &error);
+                }
+            }
+        }
+    }
+    fn spawn<L: Layout>(
+        handlers: Handlers<'static, Event, L, Many>,
+    ) -> Result<(Tx<L>, Pipeline), Error> {
+        handlers.spawn().map(|(tx, pipeline)| (Tx::Many(tx), pipeline))
+    }
+}
+
+impl<L: Layout, S: Sharing> AnyRing for Opened<L, S> {
+    fn halt(&self) {
+        if let Some(ring) = &self.ring {
+            ring.halt();
+        }
+    }
+    fn publish_one(&self) {
+        if let Some(ring) = &self.ring {
+            S::publish_one(ring, &self.log);
+        }
+    }
+    fn report(&self) -> Option<Report> {
+        self.monitor.report()
+    }
+    fn subscribe(&self, stage: usize, start: StartAt) -> Result<Subscribed, SubscribeError> {
+        let Visited::Tap(tap) = &self.visited[stage] else {
+            return Err(SubscribeError::NotRunning);
+        };
+        let reader = tap.subscribe(start)?;
+        let leaves = reader.leave_handle();
+        Ok((Box::new(Held::new(reader)), Box::new(move || leaves.leave())))
+    }
+    fn mirror(&self, stage: usize) -> Option<MirrorHandle<[u64; 3]>> {
+        self.mirrors[stage].clone()
+    }
+    fn join(&self, stage: usize) -> Result<Box<dyn Handle>, SubscribeError> {
+        match &self.visited[stage] {
+            Visited::Readers(pool) => Ok(Box::new(Held::new(pool.join()?))),
+            Visited::Writers(pool) => Ok(Box::new(Held::new(pool.join()?))),
+            _ => Err(SubscribeError::NotRunning),
+        }
+    }
+}
+
+enum AnyKey {
+    Reader(slipring::ReaderKey),
+    Writer(slipring::WriterKey),
+    PoolReader(PoolReaderKey),
+    PoolWriter(PoolWriterKey),
+    ShardReader(ShardReaderKey),
+    ShardWriter(ShardWriterKey),
+    Tap(TapKey),
+}
+
+macro_rules! on_key {
+    ($any:expr, $key:ident => $with:expr) => {
+        match $any {
+            AnyKey::Reader($key) => $with,
+            AnyKey::Writer($key) => $with,
+            AnyKey::PoolReader($key) => $with,
+            AnyKey::PoolWriter($key) => $with,
+            AnyKey::ShardReader($key) => $with,
+            AnyKey::ShardWriter($key) => $with,
+            AnyKey::Tap($key) => $with,
+        }
+    };
+}
+
+macro_rules! map_key {
+    ($any:expr, $key:ident => $with:expr) => {
+        match $any {
+            AnyKey::Reader($key) => AnyKey::Reader($with),
+            AnyKey::Writer($key) => AnyKey::Writer($with),
+            AnyKey::PoolReader($key) => AnyKey::PoolReader($with),
+            AnyKey::PoolWriter($key) => AnyKey::PoolWriter($with),
+            AnyKey::ShardReader($key) => AnyKey::ShardReader($with),
+            AnyKey::ShardWriter($key) => AnyKey::ShardWriter($with),
+            AnyKey::Tap($key) => AnyKey::Tap($with),
+        }
+    };
+}
+
+fn declare<L: Layout, S>(graph: &Graph<Event, L, S>, plan: &RingPlan) -> Vec<AnyKey> {
+    let mut keys: Vec<AnyKey> = Vec::new();
+    for (number, stage) in plan.stages.iter().enumerate() {
+        let (name, handles) = (Log::name(number), stage.drives.len());
+        let room = stage.room.max(handles);
+        let key = match stage.kind {
+            Kind::Reader => AnyKey::Reader(graph.reader(&name)),
+            Kind::Writer => AnyKey::Writer(graph.writer(&name)),
+            Kind::PoolReader => AnyKey::PoolReader(graph.pool_reader(&name, handles).room(room)),
+            Kind::PoolWriter => AnyKey::PoolWriter(graph.pool_writer(&name, handles).room(room)),
+            Kind::ShardReader => {
+                AnyKey::ShardReader(graph.shard_reader(&name, handles, Event::key))
+            }
+            Kind::ShardWriter => {
+                AnyKey::ShardWriter(graph.shard_writer(&name, handles, Event::key))
+            }
+            Kind::Tap => AnyKey::Tap(graph.tap(&name, stage.room)),
+        };
+        let key = stage.after.iter().fold(key, |key, &earlier| {
+            map_key!(key, key => on_key!(&keys[earlier], earlier => key.after(earlier)))
+        });
+        let key = match stage.wait {
+            Some(wait) => map_key!(key, key => key.wait(wait.strategy())),
+            None => key,
+        };
+        keys.push(with_policy(key, stage, plan.front));
+    }
+    keys
+}
+
+/// Sets what happens when the handler fails, for a stage that the library runs.
+fn with_policy(key: AnyKey, stage: &StagePlan, front: Front) -> AnyKey {
+    let on = match stage.on_fault {
+        _ if front == Front::Handles => return key,
+        Fault::Stop => return key,
+        Fault::Skip => OnFault::skip(),
+        Fault::Retry => OnFault::retry(3),
+    };
+    match key {
+        AnyKey::Reader(key) => AnyKey::Reader(key.on_error(on).on_panic(on)),
+        AnyKey::Writer(key) => AnyKey::Writer(key.on_error(on)),
+        AnyKey::PoolReader(key) => AnyKey::PoolReader(key.on_error(on).on_panic(on)),
+        AnyKey::PoolWriter(key) => AnyKey::PoolWriter(key.on_error(on)),
+        AnyKey::ShardReader(key) => AnyKey::ShardReader(key.on_error(on).on_panic(on)),
+        AnyKey::ShardWriter(key) => AnyKey::ShardWriter(key.on_error(on)),
+        AnyKey::Tap(key) => AnyKey::Tap(key),
+    }
+}
+
+/// Opens a ring by its plan. `verbs`: what each of its producers does.
+pub fn open(plan: &RingPlan, log: &Arc<Log>, verbs: Vec<Vec<Verb>>) -> Result<Started, Error> {
+    let mut graph =
+        Graph::new(plan.capacity, Event::default).first_seq(plan.first).wait(plan.wait.strategy());
+    if let Front::Handlers(Some(threads)) = plan.front {
+        graph = graph.threads(Threads::from(threads));
+    }
+    match (plan.contiguous, plan.shared) {
+        (false, false) => start::<Interleaved, Single>(graph, plan, log, verbs),
+        (false, true) => start::<Interleaved, Many>(graph.shared(), plan, log, verbs),
+        (true, false) => start::<Contiguous, Single>(graph.contiguous(), plan, log, verbs),
+        (true, true) => start::<Contiguous, Many>(graph.contiguous().shared(), plan, log, verbs),
+    }
+}
+
+fn producer_bodies<L: Layout>(tx: Tx<L>, verbs: Vec<Vec<Verb>>, log: &Arc<Log>) -> Vec<Body> {
+    let mut verbs = verbs.into_iter();
+    let first = verbs.next().unwrap_or_default();
+    let others: Vec<(Tx<L>, Vec<Verb>)> =
+        verbs.filter_map(|verbs| Some((tx.another()?, verbs))).collect();
+    let all = std::iter::once((tx, first)).chain(others);
+    let body = |(tx, verbs): (Tx<L>, Vec<Verb>)| {
+        let log = log.clone();
+        Box::new(move |_: &Env| produce(tx, &verbs, &log)) as Body
+    };
+    all.map(body).collect()
+}
+
+fn start<L: Layout, S: Sharing>(
+    graph: Graph<Event, L, S>,
+    plan: &RingPlan,
+    log: &Arc<Log>,
+    verbs: Vec<Vec<Verb>>,
+) -> Result<Started, Error> {
+    let keys = declare(&graph, plan);
+    let ring = graph.build()?;
+    let monitor = ring.monitor();
+    let mut mirrors: Vec<Option<Mirror<[u64; 3]>>> = Vec::new();
+    for stage in &plan.stages {
+        let in_order = stage.drives.len() == 1 && !stage.kind.is_pool();
+        let wanted = stage.mirror != 0 && in_order;
+        mirrors.push(wanted.then(|| Mirror::new(stage.mirror).expect("a power of two")));
+    }
+    let handles_of = |mirror: &Option<Mirror<_>>| mirror.as_ref().map(Mirror::handle);
+    let mirror_handles = mirrors.iter().map(handles_of).collect();
+    let mut visited = Vec::new();
+    let mut rest = Vec::new();
+    for key in keys {
+        visited.push(match &key {
+            AnyKey::PoolReader(key) => Visited::Readers(ring.pool(key)),
+            AnyKey::PoolWriter(key) => Visited::Writers(ring.pool(key)),
+            _ => Visited::None,
+        });
+        match key {
+            AnyKey::Tap(key) => {
+                *visited.last_mut().expect("just pushed") = Visited::Tap(ring.tap(key));
+                rest.push(None);
+            }
+            key => rest.push(Some(key)),
+        }
+    }
+    if plan.front == Front::Handles {
+        let producers = producer_bodies(S::first(&ring), verbs, log);
+        let stages = rest.into_iter().enumerate();
+        let attached = stages.zip(mirrors).filter_map(|((stage, key), mirror)| {
+            Some(attach(&ring, plan, log, stage, key?, mirror))
+        });
+        let stages = attached.flatten().collect();
+        let ring = Some(ring);
+        let opened = Opened { log: log.clone(), ring, monitor, visited, mirrors: mirror_handles };
+        return Ok(Started { ring: Arc::new(opened), producers, stages, spawns: None });
+    }
+    let (handlers, own_plan, own_log) = (ring.handlers(), plan.clone(), log.clone());
+    let spawns: Spawns = Box::new(move |env| {
+        let mut handlers = handlers;
+        for (stage, (key, mirror)) in rest.into_iter().zip(mirrors).enumerate() {
+            if let Some(key) = key {
+                hand_over(&mut handlers, key, &own_plan, &own_log, stage, env, mirror);
+            }
+        }
+        let (tx, pipeline) = S::spawn(handlers)?;
+        Ok((producer_bodies(tx, verbs, &own_log), pipeline))
+    });
+    let opened =
+        Opened::<L, S> { log: log.clone(), ring: None, monitor, visited, mirrors: mirror_handles };
+    Ok(Started {
+        ring: Arc::new(opened),
+        producers: Vec::new(),
+        stages: Vec::new(),
+        spawns: Some(spawns),
+    })
+}
+
+/// Exchanges a stage's key for its handles.
+fn attach<L: Layout, S>(
+    ring: &Ring<Event, L, S>,
+    plan: &RingPlan,
+    log: &Arc<Log>,
+    stage: usize,
+    key: AnyKey,
+    mut mirror: Option<Mirror<[u64; 3]>>,
+) -> Vec<(String, Driven)> {
+    fn boxed<H>(handles: Vec<H>) -> Vec<Box<dyn Handle>>
+    where
+        Held<H>: Handle + 'static,
+    {
+        let boxed = |handle| Box::new(Held::new(handle)) as Box<dyn Handle>;
+        handles.into_iter().map(boxed).collect()
+    }
+    let handles = match key {
+        AnyKey::Reader(key) => boxed(vec![ring.reader(key)]),
+        AnyKey::Writer(key) => boxed(vec![ring.writer(key)]),
+        AnyKey::PoolReader(key) => boxed(ring.pool_readers(key)),
+        AnyKey::PoolWriter(key) => boxed(ring.pool_writers(key)),
+        AnyKey::ShardReader(key) => boxed(ring.shard_readers(key)),
+        AnyKey::ShardWriter(key) => boxed(ring.shard_writers(key)),
+        AnyKey::Tap(_) => Vec::new(),
+    };
+    let is_pool = plan.stages[stage].kind.is_pool();
+    let bodies = handles.into_iter().zip(&plan.stages[stage].drives).enumerate();
+    bodies
+        .map(|(number, (handle, drive))| {
+            // The first worker of a pool stays, by the generator's rule.
+            let (watch, leaving_fails) = (Watch::new(log, stage, None), !is_pool || number == 0);
+            let (drive, mirror) = (*drive, mirror.take());
+            let body = Driven { handle, watch, drive, leaving_fails, mirror };
+            (format!("{} handle {number}", Log::name(stage)), body)
+        })
+        .collect()
+}
+
+/// Gives a stage its handlers.
+fn hand_over<L: Layout, S>(
+    handlers: &mut Handlers<'static, Event, L, S>,
+    key: AnyKey,
+    plan: &RingPlan,
+    log: &Arc<Log>,
+    stage: usize,
+    env: &Arc<Env>,
+    mut mirror: Option<Mirror<[u64; 3]>>,
+) {
+    let StagePlan { drives, on_fault, .. } = plan.stages[stage].clone();
+    let mirror = std::cell::RefCell::new(&mut mirror);
+    let make = |worker: usize| {
+        let (watch, drive) = (Watch::new(log, stage, None), drives[worker % drives.len()]);
+        handler(watch, drive, on_fault, env.clone(), mirror.borrow_mut().take())
+    };
+    let reads = |worker| {
+        let mut handle = make(worker);
+        move |event: &Event, at: slipring::At| handle(at.seq, event).1
+    };
+    let writes = |worker| {
+        let mut handle = make(worker);
+        move |event: &mut Event, at: slipring::At| {
+            let (trail, result) = handle(at.seq, event);
+            trail.into_iter().for_each(|trail| event.write(trail));
+            result
+        }
+    };
+    match key {
+        AnyKey::Reader(key) => handlers.read(key, reads(0)),
+        AnyKey::Writer(key) => handlers.write(key, writes(0)),
+        AnyKey::PoolReader(key) => handlers.read_pool(key, reads),
+        AnyKey::PoolWriter(key) => handlers.write_pool(key, writes),
+        AnyKey::ShardReader(key) => handlers.read_shards(key, reads),
+        AnyKey::ShardWriter(key) => handlers.write_shards(key, writes),
+        AnyKey::Tap(_) => handlers,
+    };
+}
