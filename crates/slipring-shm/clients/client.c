@@ -648,6 +648,9 @@ static void fail_graph(uint32_t party, uint64_t seq, const char *reason) {
         store(&record->party, party + 1);
         store(&record->seq, seq + 1);
         release(&record->state, 2);
+    } else {
+        for (uint64_t until = now() + 10000000; acquire(&record->state) == 1 && now() < until;)
+            nap();
     }
     atomic_fetch_or_explicit(bits(), FAILED, memory_order_release);
     notify_all();

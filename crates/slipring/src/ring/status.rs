@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use crate::base::edge;
 use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::name::Name;
-use crate::base::sync::{AtomicU32, AtomicU64, Line, Mutex, Relaxed, lock, may_die, now, twin};
+use crate::base::sync::{
+    AtomicU32, AtomicU64, Line, Mutex, Relaxed, elapsed, lock, may_die, now, twin, yield_now,
+};
 use crate::errors::{Cause, Failure, WaitError};
 use crate::ring::words::ahead;
 
@@ -82,6 +84,9 @@ const TEXT_WORDS: usize = 32;
 const EMPTY: u64 = 0;
 const BEGUN: u64 = 1;
 const WRITTEN: u64 = 2;
+/// How long a process that fails second waits for the record of the first one, which may have died.
+/// Until then no third process sees the failed bit without a reason, and takes it for a halt.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// The first failure of a graph, as the processes of its segment read it. All words are zero if the
 /// graph has not failed.
@@ -104,9 +109,18 @@ impl FailureRecord {
     /// Number of 128-byte lines of a record.
     pub(crate) const LINES: usize = size_of::<FailureRecord>().div_ceil(128);
 
-    /// Writes the first failure; does nothing if another thread or process was first.
+    /// Writes the first failure. If another process was first, waits until that one's failure is
+    /// written, at most for [`PATIENCE`].
     fn write(&self, party: usize, seq: Option<u64>, text: &str) {
         if self.state.compare_exchange(EMPTY, BEGUN, Relaxed, Relaxed).is_err() {
+            let began = now();
+            // A model's writer does not die here, and its other threads need no reason.
+            while !cfg!(slipring_loom)
+                && self.state.load(Relaxed) == BEGUN
+                && elapsed(began) < PATIENCE
+            {
+                yield_now();
+            }
             return;
         }
         let mut bytes = [0; TEXT_WORDS * 8];
