@@ -41,6 +41,10 @@ impl SleptFor for Site {
     fn watch(&self, _: u64, _: Place) -> bool {
         false
     }
+
+    fn may_proceed(&self, _: Place) -> bool {
+        false
+    }
 }
 
 impl Site {

@@ -13,7 +13,8 @@
 //!   (`owner::Owner::end`). So these threads never drop the last reference: the thread that drops
 //!   the last handle unmaps the segment.
 //! - I3: while a task is registered, the thread checks for deaths once per notice, as a waiting
-//!   call does.
+//!   call does. It also asks whether the task's handle may proceed: a notifier may have died between
+//!   its store and the notification. A thread that sleeps polls once per notice, too.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -41,6 +42,10 @@ pub(crate) trait SleptFor: Send + Sync {
     /// `place` is the place of the task's handle. Returns whether the task must be woken because
     /// its next call returns an error.
     fn watch(&self, task: u64, place: Place) -> bool;
+
+    /// Returns whether a call of the handle at `place` may find an event, room, or the end. It may
+    /// be `true` although the call finds nothing, but not `false` although it finds something.
+    fn may_proceed(&self, place: Place) -> bool;
 }
 
 /// The reactors of a ring's queues.
@@ -168,7 +173,8 @@ fn turn(
     if notified.is_empty() && due <= now() {
         *next_check = None;
         for (number, (party, at)) in reactor.armed() {
-            if ring.watch(number, Place { party, at }) {
+            let place = Place { party, at };
+            if ring.watch(number, place) || ring.may_proceed(place) {
                 notified.extend(reactor.take(queue, number));
             }
         }

@@ -28,7 +28,7 @@ use crate::ring::spec::Delivery;
 use crate::ring::stage::Stage;
 use crate::ring::stamp::Stamp;
 use crate::ring::waits::Place;
-use crate::ring::words::{ChunkCell, IDLE, ahead, bound_ahead};
+use crate::ring::words::{ChunkCell, IDLE, PoolWord, ahead, bound_ahead};
 use crate::ring::world::{Recover, World};
 use crate::wait::queue::WaitQueue;
 
@@ -57,6 +57,31 @@ impl<E: Send + Sync, L: Layout<World = Processes>> SleptFor for Core<E, L> {
 
     fn watch(&self, task: u64, place: Place) -> bool {
         self.world.watch_for_task(self.watched(&|| false), task, place)
+    }
+
+    fn may_proceed(&self, Place { party, at }: Place) -> bool {
+        let Control { plan, positions, status, .. } = &self.control;
+        if status.is_over() {
+            return true;
+        }
+        let Some(stage) = plan.stages.get(party) else {
+            let lower_bound = at.wrapping_sub(self.capacity());
+            return ahead(self.gate(lower_bound).0, lower_bound) > 0;
+        };
+        let pool = matches!(stage.delivery, Delivery::Pool { .. });
+        // A worker may proceed to an event that no worker has taken, or to a chunk that was left.
+        let at = if pool { PoolWord(positions.line(stage.line).load(Relaxed)).seq(at) } else { at };
+        let orphan =
+            || self.control.seats_of(party).iter().any(|seat| seat.orphan_start().is_some());
+        let published = || match plan.stamped {
+            // The head of a run, unless other workers have taken a part of it.
+            true if !pool => self.slots.run_at(at) != Stamp::Unpublished,
+            _ => self.is_claimed(at),
+        };
+        match stage.after.is_empty() {
+            true => published() || (pool && orphan()),
+            false => ahead(self.upstream(party, at).0, at) > 0 || (pool && orphan()),
+        }
     }
 }
 

@@ -437,6 +437,49 @@ fn nothing_wakes_a_task_while_nothing_happens() {
     until(|| unpark.wakes() == 1);
 }
 
+/// A process that dies between a store and its notification leaves the tasks of other processes
+/// asleep, until their reactor's threads find the progress.
+#[test]
+fn a_task_proceeds_although_its_notifier_died_before_the_notification() {
+    let _watched = crate::watchdog::watched();
+    let stages = vec![stage("first", &[], OnDeath::Wait), stage("second", &[0], OnDeath::Wait)];
+    let segment = Segment::new(2, 0, stages);
+    let (mut tx, first, unpark) = (segment.producer(1), segment.attach(2), Unpark::new());
+    let mut second = segment.reader(3, 1);
+    let control = first.control();
+    let line = |stage: usize| control.plan.stages[stage].line;
+    (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    {
+        // The first stage releases an event, and dies before it notifies.
+        let mut batch = pin!(second.batch_async(1));
+        assert!(poll(batch.as_mut(), &unpark).is_pending());
+        thread::sleep(A_WHILE);
+        assert_eq!(unpark.wakes(), 0);
+        control.release(line(0), 1, &[]);
+        until(|| unpark.wakes() == 1);
+        assert!(matches!(poll(batch.as_mut(), &unpark), Poll::Ready(Ok(batch)) if batch[0] == 0));
+    }
+    {
+        // So does the last stage, for which the producer waits.
+        let mut publication = pin!(tx.publish_async(|slot| *slot = 2));
+        assert!(poll(publication.as_mut(), &unpark).is_pending());
+        thread::sleep(A_WHILE);
+        assert_eq!(unpark.wakes(), 1);
+        control.release(line(1), 1, &[]);
+        until(|| unpark.wakes() == 2);
+        assert!(matches!(poll(publication.as_mut(), &unpark), Poll::Ready(Ok(2))));
+    }
+    {
+        // A process that halts the graph dies, too.
+        let mut publication = pin!(tx.publish_async(|slot| *slot = 3));
+        assert!(poll(publication.as_mut(), &unpark).is_pending());
+        control.status.halt();
+        until(|| unpark.wakes() == 3);
+        let halted = poll(publication.as_mut(), &unpark);
+        assert!(matches!(halted, Poll::Ready(Err(WaitError::Halted))), "{halted:?}");
+    }
+}
+
 /// If the system refuses to start a thread, the task is woken at once, and polls again.
 #[test]
 fn without_a_thread_a_task_polls() {

@@ -41,8 +41,9 @@
 //!   thread is outside and will not come inside again. After that, the queue's memory may be
 //!   unmapped. Wakers are user code, and run while the thread is outside. So a waker may drop the
 //!   ring, and a waker that blocks does not hold up a thread that drops the ring.
-//! - I5: if a thread dies after it raised the epoch and before it woke the sleepers, a task is
-//!   delayed by at most one limit (`shared_queue::I3`).
+//! - I5: if a notifier dies before it has woken the sleepers, a task is delayed by at most one
+//!   limit: the reactor's thread finds the raised epoch (`shared_queue::I3`), or, if the notifier
+//!   had not raised it, the progress itself (`reactors::I3`).
 
 use std::task::Waker;
 use std::time::Duration;
