@@ -5,12 +5,16 @@
 //! - I2: `DEFERRED` lists what a simulating thread has freed. It is freed for real when the run has
 //!   ended, since a store to it may wait in a virtual store buffer, and so that no address is used
 //!   twice in a run.
+//! - I4: `OWNED` lists what the virtual processes of a run have allocated, with their numbers. At
+//!   the run's end, what a process has allocated that died, and has not freed, is freed: nothing
+//!   uses it, as after the death of a real process. `OWNER` is none while a process makes what
+//!   outlives it.
 //! - I3: On Unix all memory is of `malloc` and `posix_memalign`, which `free` takes back without
 //!   its alignment. Elsewhere all allocations are aligned and padded, so that the layout for the
 //!   system's allocator follows from that of the allocation.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ptr;
 
 /// Alignment and padding: two lines, since a neighbour is often fetched along with a line.
@@ -24,6 +28,58 @@ thread_local! {
     /// Number of aligned allocations.
     static SERVED: Cell<usize> = const { Cell::new(0) };
     static DEFERRED: Cell<*mut Deferred> = const { Cell::new(ptr::null_mut()) };
+    /// The virtual process whose thread runs.
+    static OWNER: Cell<Option<u32>> = const { Cell::new(None) };
+    static OWNED: RefCell<Vec<Owned>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An allocation of a virtual process.
+#[derive(Clone, Copy)]
+struct Owned {
+    process: u32,
+    at: *mut u8,
+    layout: Layout,
+}
+
+/// Sets the virtual process whose thread runs.
+pub(crate) fn set_owner(process: Option<u32>) {
+    OWNER.set(process);
+}
+
+/// While this value lives, allocations of the calling virtual thread are kept when its process
+/// dies: those of structures that other threads use afterwards.
+///
+/// Example: [`outlives`].
+#[must_use = "the effect ends when this value is dropped"]
+pub struct Outlives(Option<u32>);
+
+/// Begins the allocation of what outlives the calling thread's virtual process.
+///
+/// ```
+/// let log = std::sync::Mutex::new(Vec::new());
+/// let _outlives = slipring_coherence::outlives();
+/// log.lock().unwrap().push("kept when the process dies");
+/// ```
+pub fn outlives() -> Outlives {
+    Outlives(OWNER.take())
+}
+
+impl Drop for Outlives {
+    fn drop(&mut self) {
+        OWNER.set(self.0);
+    }
+}
+
+/// Frees what the dead processes of the run have left. `deferred` has the addresses that they
+/// freed, in order.
+fn free_estates(died: &[u32], deferred: &[usize]) {
+    let owned = OWNED.take();
+    for Owned { process, at, layout } in &owned {
+        if died.contains(process) && deferred.binary_search(&at.addr()).is_err() {
+            // SAFETY: I4.
+            unsafe { system::free(*at, *layout) }
+        }
+    }
 }
 
 /// The allocator that a program with simulations has as its global one.
@@ -78,7 +134,11 @@ impl Drop for Aligned {
 }
 
 /// A run on this system thread. Its drop frees what was freed during the run.
-pub(crate) struct Run(Aligned);
+pub(crate) struct Run {
+    _aligned: Aligned,
+    /// The virtual processes that died.
+    pub(crate) died: Vec<u32>,
+}
 
 /// Begins a run. Returns `None` if the global allocator is not [`Lines`].
 pub(crate) fn begin_run() -> Option<Run> {
@@ -89,13 +149,22 @@ pub(crate) fn begin_run() -> Option<Run> {
         return None;
     }
     RUNS.set(true);
-    Some(Run(aligned))
+    Some(Run { _aligned: aligned, died: Vec::new() })
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
         RUNS.set(false);
+        OWNER.set(None);
         let mut list = DEFERRED.replace(ptr::null_mut());
+        if self.died.is_empty() {
+            OWNED.with_borrow_mut(Vec::clear);
+        } else {
+            // SAFETY: I2.
+            let mut freed = unsafe { addresses(list) };
+            freed.sort_unstable();
+            free_estates(&self.died, &freed);
+        }
         while !list.is_null() {
             // SAFETY: I2: the list has `Deferred` of `defer`, each once, whose entries were freed
             // by their owners.
@@ -116,6 +185,30 @@ struct Deferred {
     next: *mut Deferred,
     used: usize,
     entries: [Option<(*mut u8, Layout)>; 500],
+}
+
+/// Returns the addresses in a list.
+///
+/// # Safety
+///
+/// The list is one of `defer`, or null.
+unsafe fn addresses(mut list: *mut Deferred) -> Vec<usize> {
+    let mut all = Vec::new();
+    while !list.is_null() {
+        // SAFETY: the caller's promise.
+        let entries = unsafe { &*list };
+        all.extend(entries.entries[..entries.used].iter().flatten().map(|(at, _)| at.addr()));
+        list = entries.next;
+    }
+    all
+}
+
+/// Notes an allocation of the running virtual process.
+#[cold]
+fn own(process: u32, at: *mut u8, layout: Layout) {
+    // The list's own memory belongs to no process.
+    let _outlives = outlives();
+    OWNED.with_borrow_mut(|owned| owned.push(Owned { process, at, layout }));
 }
 
 /// Notes an allocation to be freed at the end of the run.
@@ -160,8 +253,14 @@ unsafe impl GlobalAlloc for Lines {
         }
         SERVED.set(SERVED.get().wrapping_add(1));
         match padded(layout) {
-            // SAFETY: its size is not zero, since the caller's is not.
-            Some(layout) => unsafe { system::allocate(layout) },
+            Some(padded) => {
+                // SAFETY: its size is not zero, since the caller's is not.
+                let at = unsafe { system::allocate(padded) };
+                if let (Some(process), false) = (OWNER.get(), at.is_null()) {
+                    own(process, at, layout);
+                }
+                at
+            }
             None => ptr::null_mut(),
         }
     }

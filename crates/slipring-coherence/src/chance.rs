@@ -5,7 +5,7 @@
 //! - I2: When all threads sleep without a timer, the run is over: it is a deadlock.
 
 use crate::memory::cores;
-use crate::running::{Running, Sleep, State};
+use crate::running::{Body, Running, Sleep, State};
 
 /// Longest virtual time of a spin hint, in picoseconds, where repetitions are short.
 const LONG_HINT: u64 = 20_000_000;
@@ -43,8 +43,11 @@ impl Running {
             shuffle.give_way(self.current);
             over = true;
         }
-        shuffle.plan();
-        over
+        self.die_by_chance();
+        if let Some(shuffle) = &mut self.shuffle {
+            shuffle.plan();
+        }
+        over || self.is_dead(self.current)
     }
 
     /// Chooses the core that runs next, by chance. Returns `None` if all sleep without a timer.
@@ -118,6 +121,63 @@ impl Running {
                 queue.retain(|sleeper| *sleeper != core);
             }
             self.end_sleep(core, 0, true);
+        }
+    }
+}
+
+/// Deaths of virtual processes.
+impl Running {
+    /// Returns whether the thread of a core is dead.
+    pub(crate) fn is_dead(&self, core: usize) -> bool {
+        matches!(self.places[core].state, State::Dead)
+    }
+
+    /// Returns the body of a dead thread, whose core is then free.
+    pub(crate) fn next_corpse(&mut self) -> Option<Body> {
+        let core = cores(self.busy).find(|core| self.is_dead(*core))?;
+        self.places[core].state = State::Free;
+        self.busy &= !(1 << core);
+        self.places[core].body.take().or_else(|| self.next_corpse())
+    }
+
+    /// Ends all threads of a virtual process where they are. The stores that it has made become
+    /// visible, as those of a core whose thread is ended. Returns whether the process lived.
+    pub(crate) fn kill(&mut self, process: u32) -> bool {
+        let its =
+            |core: &usize| self.places[*core].process == Some(process) && !self.is_dead(*core);
+        let its_cores: Vec<usize> = cores(self.busy).filter(its).collect();
+        for &core in &its_cores {
+            self.memory.commit_own(core);
+            if let State::Asleep(asleep) = self.places[core].state
+                && let Some(queue) = self.futexes.get_mut(&asleep.word)
+            {
+                queue.retain(|sleeper| *sleeper != core);
+            }
+            self.places[core].state = State::Dead;
+            let thread = &mut self.threads[self.places[core].thread];
+            thread.ended = true;
+            let joiners = std::mem::take(&mut thread.joiners);
+            joiners.into_iter().for_each(|joiner| self.end_sleep(joiner, 0, true));
+        }
+        if !its_cores.is_empty() {
+            self.died.push(process);
+        }
+        !its_cores.is_empty()
+    }
+
+    /// Kills the process of the current thread, if its time has come.
+    fn die_by_chance(&mut self) {
+        let Some(shuffle) = &mut self.shuffle else { return };
+        if shuffle.steps < shuffle.dies {
+            return;
+        }
+        let process = self.places[self.current].process;
+        // The standard library would count the panic of a thread that never ends.
+        if let Some(process) = process.filter(|_| !std::thread::panicking()) {
+            shuffle.dies = shuffle.next_death();
+            self.kill(process);
+        } else {
+            shuffle.dies = shuffle.steps + 1;
         }
     }
 }

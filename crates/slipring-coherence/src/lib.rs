@@ -106,7 +106,7 @@ mod waiting;
 use std::panic::Location;
 use std::time::Duration;
 
-pub use allocator::{Lines, own_lines};
+pub use allocator::{Lines, Outlives, outlives, own_lines};
 pub use costs::{Costs, CostsError};
 pub use counts::{Counts, PerEvent, Waited};
 pub use error::{Cause, Deadlock, LimitReached, Position, SimulationError, Wait, Word};
@@ -233,6 +233,49 @@ pub fn shortened(number: u64) -> u64 {
 /// ```
 pub fn has_membarrier() -> bool {
     waiting::has_membarrier()
+}
+
+/// Kills a virtual process: all of its threads end where they are, and no destructor runs. The
+/// calling thread does not go on if it is one of them. Returns whether the process lived. Outside of
+/// a simulation, nothing happens.
+///
+/// Processes die by chance, too, in a run by a [schedule](Schedule::deaths).
+///
+/// ```
+/// use slipring_coherence::{Lines, Machine, Schedule, Simulation, sync};
+///
+/// #[global_allocator]
+/// static LINES: Lines = Lines;
+///
+/// let simulation = Simulation::new(&Machine::server("1x2".parse()?));
+/// let simulation = simulation.schedule(Schedule { deaths: 0, ..Schedule::new(1) });
+/// simulation.thread("main", || {
+///     let child = sync::Builder::new().process(7).spawn(sync::park).unwrap();
+///     assert!(slipring_coherence::kill(7));
+///     assert!(child.join().is_err());
+///     assert!(slipring_coherence::has_died(7));
+/// }).run()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn kill(process: u32) -> bool {
+    waiting::kill(process)
+}
+
+/// Returns the number of virtual processes that have died. Takes no time, as [`has_died`].
+///
+/// ```
+/// assert_eq!(slipring_coherence::deaths(), 0);
+/// ```
+pub fn deaths() -> usize {
+    waiting::deaths()
+}
+
+/// Returns whether a virtual process was killed, or died by chance. Takes no time, and no other
+/// thread comes between. Outside of a simulation, none has.
+///
+/// Example: [`kill`].
+pub fn has_died(process: u32) -> bool {
+    waiting::has_died(process)
 }
 
 /// Ends the run: the program has found what it looked for, and says what. The calling thread never

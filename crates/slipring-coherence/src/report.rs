@@ -29,6 +29,8 @@ pub struct Report {
     /// Number of turns that another thread than the last one got, in a run by a schedule; otherwise
     /// 0.
     pub switches: u64,
+    /// Number of virtual processes that died.
+    pub deaths: u64,
     pub(crate) total: Counts,
 }
 

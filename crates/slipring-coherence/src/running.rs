@@ -91,6 +91,8 @@ pub(crate) enum State {
     Free,
     Runnable,
     Asleep(Asleep),
+    /// The thread's process has died, and the thread is never resumed.
+    Dead,
 }
 
 /// A core's place in the schedule.
@@ -102,6 +104,8 @@ pub(crate) struct Place {
     pub(crate) woken: bool,
     /// Whether the thread was unparked, and has not parked since.
     pub(crate) token: bool,
+    /// The virtual process of the thread, which can die.
+    pub(crate) process: Option<u32>,
     pub(crate) yielder: *const Yielder<(), ()>,
     pub(crate) body: Option<Body>,
 }
@@ -154,6 +158,8 @@ pub(crate) struct Running {
     pub(crate) failure: Option<SimulationError>,
     /// The longest virtual time of the run.
     pub(crate) limit: u64,
+    /// Virtual processes that have died.
+    pub(crate) died: Vec<u32>,
 }
 
 impl Running {
@@ -181,6 +187,7 @@ impl Running {
             hot: hot.collect(),
             accesses: 0,
             switches: 0,
+            deaths: 0,
             total,
         }
     }
@@ -318,7 +325,9 @@ impl Handle {
     fn pass(self) {
         // A destructor that runs in a panic is not interrupted without need, since the standard
         // library would count the panic as one of each thread's.
-        let must = self.with(|running| running.limit_reached(running.current));
+        let must = self.with(|running| {
+            running.limit_reached(running.current) || running.is_dead(running.current)
+        });
         if must || !panicking() {
             self.switch();
         }
@@ -406,7 +415,7 @@ impl Running {
         let (mut first, mut least, mut second) = (0, u64::MAX, u64::MAX);
         for core in cores(self.busy) {
             let time = match &self.places[core].state {
-                State::Free => continue,
+                State::Free | State::Dead => continue,
                 State::Runnable => self.memory.cores[core].clock,
                 State::Asleep(asleep) => asleep.until,
             };
@@ -484,7 +493,7 @@ impl Running {
         let mut positions = Vec::new();
         for core in 0..self.places.len() {
             let wait = match self.places[core].state {
-                State::Free => continue,
+                State::Free | State::Dead => continue,
                 State::Runnable => None,
                 State::Asleep(asleep) => Some(Wait {
                     cause: self.cause(asleep),

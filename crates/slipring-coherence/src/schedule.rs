@@ -171,6 +171,12 @@ pub struct Schedule {
     pub spurious: u64,
     /// The clock leaps to the end of some sleep once in so many turns; 0: only when all sleep.
     pub leaps: u64,
+    /// A virtual process dies once in so many accesses, on average; 0: never.
+    #[serde(default)]
+    pub deaths: u64,
+    /// Largest number of deaths.
+    #[serde(default)]
+    pub most_deaths: u64,
     /// Number of cores that the program is told the machine has.
     pub cores: usize,
     /// Whether the system offers the program a barrier on all cores.
@@ -196,6 +202,8 @@ impl Schedule {
             late_stores: dice.pick(&[0, 4, 16, 64]),
             spurious: dice.pick(&[0, 0, 0, 20]),
             leaps: dice.pick(&[0, 0, 10, 100]),
+            deaths: dice.pick(&[16, 64, 256, 1024]),
+            most_deaths: 1 + dice.below(4),
             cores: dice.pick(&[1, 2, 4, 16]),
             membarrier: !dice.one_in(4),
             short: !dice.one_in(16),

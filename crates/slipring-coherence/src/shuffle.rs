@@ -27,6 +27,9 @@ pub(crate) struct Shuffle {
     /// When the turn ends, when a store becomes visible, in accesses.
     pub(crate) turn_ends: u64,
     pub(crate) commits: u64,
+    /// When the running thread's process dies, if it can, in accesses.
+    pub(crate) dies: u64,
+    deaths: u64,
     /// Accesses at which the running thread gets the lowest priority, the last one first.
     pub(crate) changes: Vec<u64>,
     priorities: Vec<u64>,
@@ -58,6 +61,8 @@ impl Shuffle {
             counted: 1,
             turn_ends: NEVER,
             commits: NEVER,
+            dies: NEVER,
+            deaths: 0,
             changes,
             priorities,
             lowest: NEVER / 4,
@@ -65,6 +70,7 @@ impl Shuffle {
             switches: 0,
         };
         shuffle.commits = shuffle.next_commit();
+        shuffle.dies = shuffle.next_death();
         shuffle.plan();
         shuffle
     }
@@ -87,7 +93,8 @@ impl Shuffle {
     /// Plans the next thing that happens (I2).
     pub(crate) fn plan(&mut self) {
         let change = self.changes.last().copied().unwrap_or(NEVER);
-        let next = self.turn_ends.min(self.commits).min(change).min(self.schedule.limit);
+        let next = self.turn_ends.min(self.commits).min(self.dies).min(change);
+        let next = next.min(self.schedule.limit);
         self.countdown = next.saturating_sub(self.steps).max(1);
         self.counted = self.countdown;
     }
@@ -101,6 +108,17 @@ impl Shuffle {
         match self.schedule.late_stores {
             0 => NEVER,
             late => self.steps + self.span(late),
+        }
+    }
+
+    /// Returns when the next process dies, if another one does.
+    pub(crate) fn next_death(&mut self) -> u64 {
+        let Schedule { deaths, most_deaths, .. } = self.schedule;
+        self.deaths += 1;
+        match deaths {
+            0 => NEVER,
+            _ if self.deaths > most_deaths => NEVER,
+            mean => self.steps + self.span(mean),
         }
     }
 

@@ -1,7 +1,9 @@
 //! Building and running a simulation.
 //!
 //! - I1: The bodies' borrows last for `'a`. `run` returns when each coroutine has ended, or will
-//!   never be resumed: then it is leaked, so nothing uses the borrows after `run`.
+//!   never be resumed: then it is leaked, so nothing uses the borrows after `run`. Only the stack of
+//!   a dead process's thread is used again, with no destructor of what was on it: as in a process
+//!   that was killed.
 
 use std::mem;
 use std::ptr::NonNull;
@@ -15,10 +17,10 @@ use crate::lines::ByAddress;
 use crate::machine::{Machine, Placement};
 use crate::memory::Memory;
 use crate::report::Report;
-use crate::running::{Handle, Place, Running, State, picos};
+use crate::running::{Body, Handle, Place, Running, State, picos};
 use crate::schedule::Schedule;
 use crate::shuffle::Shuffle;
-use crate::waiting::{add_thread, keep_stacks};
+use crate::waiting::{Start, add_thread, keep_stacks};
 use crate::{allocator, trace};
 
 /// How long a run may take before it is given up as a livelock.
@@ -143,7 +145,7 @@ impl<'a> Simulation<'a> {
     pub fn run(self) -> Result<Report, SimulationError> {
         self.validate()?;
         let sockets = self.machine.topology.sockets_of_cores(self.placement);
-        let _lines = allocator::begin_run().ok_or(SimulationError::Allocator)?;
+        let mut lines = allocator::begin_run().ok_or(SimulationError::Allocator)?;
         let mut running = Box::new(Running {
             memory: Memory::new(&self.machine, &sockets, self.trace, self.limit.accesses),
             shuffle: self.schedule.map(|schedule| Shuffle::new(schedule, sockets.len())),
@@ -162,14 +164,16 @@ impl<'a> Simulation<'a> {
             spare_stacks: Vec::new(),
             failure: None,
             limit: picos(self.limit.time),
+            died: Vec::new(),
         });
         // SAFETY: `running` lives until the end of this function, and is used only through the
         // handle until `entered` is dropped.
         let (handle, entered) = unsafe { Handle::enter(NonNull::from(&mut *running)) };
         let mut result = Ok(());
         for (core, (name, body)) in self.threads.into_iter().enumerate() {
+            let start = Start { name, is_main: true, process: None };
             // SAFETY: I1.
-            result = unsafe { add_thread(handle, core, name, true, body) }.map(drop);
+            result = unsafe { add_thread(handle, core, start, body) }.map(drop);
             if result.is_err() {
                 break;
             }
@@ -180,6 +184,9 @@ impl<'a> Simulation<'a> {
             // I1: threads that have not ended.
             mem::forget(place.body.take());
         }
+        allocator::set_owner(None);
+        // A copy: the list itself may be of a process that died.
+        lines.died = running.died.clone();
         keep_stacks(&mut running);
         running.threads.iter_mut().for_each(|thread| mem::forget(mem::take(&mut thread.locals)));
         result?;
@@ -218,6 +225,7 @@ fn free() -> Place {
         thread: 0,
         woken: false,
         token: false,
+        process: None,
         yielder: std::ptr::null(),
         body: None,
     }
@@ -228,17 +236,41 @@ fn run_all(handle: Handle) -> Result<(), SimulationError> {
     while let Some(core) = handle.with(Running::choose) {
         let body = handle.with(|running| running.places[core].body.take());
         let mut body = body.expect("a core that is not free has a thread");
+        allocator::set_owner(handle.with(|running| running.places[core].process));
         match body.resume(()) {
             CoroutineResult::Yield(()) => {
-                handle.with(|running| running.places[core].body = Some(body));
+                allocator::set_owner(None);
+                let dead = handle.with(|running| running.is_dead(core));
+                match dead {
+                    // SAFETY: I1: nothing of a dead thread is used again.
+                    true => unsafe { bury(handle, body) },
+                    false => handle.with(|running| running.places[core].body = Some(body)),
+                }
+                while let Some(body) = handle.with(Running::next_corpse) {
+                    // SAFETY: as above.
+                    unsafe { bury(handle, body) };
+                }
             }
             CoroutineResult::Return(()) => {
+                allocator::set_owner(None);
                 let stack = body.into_stack();
                 handle.with(|running| running.spare_stacks.push(stack));
             }
         }
     }
     handle.with(|running| running.failure.take()).map_or(Ok(()), Err)
+}
+
+/// Gives the stack of a dead thread back. The objects on it are leaked.
+///
+/// # Safety
+///
+/// The thread is never resumed, and nothing uses its stack.
+unsafe fn bury(handle: Handle, mut body: Body) {
+    // SAFETY: the caller's promise.
+    unsafe { body.force_reset() };
+    let stack = body.into_stack();
+    handle.with(|running| running.spare_stacks.push(stack));
 }
 
 /// Makes the report of the run. If the program ended the measured time, the report of that moment
@@ -250,5 +282,6 @@ fn report(machine: String, running: &mut Running) -> Report {
         Some(shuffle) => (shuffle.steps, shuffle.switches),
         None => (running.memory.cores.iter().map(|core| core.accesses()).sum(), 0),
     };
-    Report { machine, accesses, switches, ..measured }
+    let deaths = running.died.len() as u64;
+    Report { machine, accesses, switches, deaths, ..measured }
 }

@@ -102,6 +102,7 @@ pub(crate) fn note(handle: Handle, kind: &'static str, at: usize) {
 
 #[cold]
 fn record(handle: Handle, kind: &'static str, at: usize) {
+    let _outlives = crate::outlives();
     let access = handle.with(|running: &mut Running| {
         let line = running.memory.lines.number(at);
         let label = running.memory.lines.label(line);

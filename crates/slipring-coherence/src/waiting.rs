@@ -172,6 +172,31 @@ pub(crate) fn unpark(id: VirtualId, location: Caller) {
     });
 }
 
+/// Ends all threads of a virtual process where they are. The calling thread does not go on if it is
+/// one of them. Returns whether the process lived.
+pub(crate) fn kill(process: u32) -> bool {
+    let Some(handle) = Handle::current() else { return false };
+    handle.point();
+    let (lived, own) = handle.with(|running| {
+        let own = running.places[running.current].process == Some(process);
+        (running.kill(process), own)
+    });
+    if own {
+        handle.switch();
+    }
+    lived
+}
+
+/// Returns the number of virtual processes that have died.
+pub(crate) fn deaths() -> usize {
+    Handle::current().map_or(0, |handle| handle.with(|running| running.died.len()))
+}
+
+/// Returns whether a virtual process was killed, or died by chance.
+pub(crate) fn has_died(process: u32) -> bool {
+    Handle::current().is_some_and(|handle| handle.with(|running| running.died.contains(&process)))
+}
+
 /// Waits for the end of a thread.
 pub(crate) fn join(id: VirtualId, location: Caller) {
     let handle = Handle::current().filter(|handle| handle.with(|running| running.run == id.run));
@@ -212,10 +237,12 @@ pub(crate) fn cores() -> Option<usize> {
 
 /// Ends the run with an error of the program's own.
 pub(crate) fn give_up(why: &str) {
-    if let Some(handle) = Handle::current() {
-        handle.with(|running| running.failure = Some(SimulationError::GivenUp(why.to_owned())));
-        handle.switch();
-    }
+    let Some(handle) = Handle::current() else { return };
+    let outlives = crate::outlives();
+    let failure = SimulationError::GivenUp(why.to_owned());
+    drop(outlives);
+    handle.with(|running| running.failure = Some(failure));
+    handle.switch();
 }
 
 /// Returns whether the system offers a barrier on all cores.
@@ -267,6 +294,7 @@ pub(crate) fn forget_panic(id: VirtualId) {
 /// The borrows of `life` live until it has run, or for ever.
 pub(crate) unsafe fn spawn<'a>(
     name: Option<String>,
+    process: Option<u32>,
     life: Box<dyn FnOnce() + Send + 'a>,
     location: Caller,
 ) -> io::Result<(VirtualId, Arc<str>)> {
@@ -286,9 +314,20 @@ pub(crate) unsafe fn spawn<'a>(
         })
     })?;
     let name = name.unwrap_or_else(|| format!("thread {}", handle.with(|r| r.threads.len())));
+    // A thread belongs to the process of the thread that starts it.
+    let own = handle.with(|running| running.places[running.current].process);
+    let start = Start { name, is_main: false, process: process.or(own) };
     // SAFETY: the caller's promise.
-    let id = unsafe { add_thread(handle, core, name, false, life) }?;
+    let id = unsafe { add_thread(handle, core, start, life) }?;
     Ok((id, handle.with(|running| running.threads[id.thread].name.clone())))
+}
+
+/// The settings of a thread that begins.
+pub(crate) struct Start {
+    pub(crate) name: String,
+    /// Whether the run ends only after this thread.
+    pub(crate) is_main: bool,
+    pub(crate) process: Option<u32>,
 }
 
 /// Adds a thread that begins at the current clock, on a core that is free.
@@ -299,10 +338,10 @@ pub(crate) unsafe fn spawn<'a>(
 pub(crate) unsafe fn add_thread<'a>(
     handle: Handle,
     core: usize,
-    name: String,
-    is_main: bool,
+    start: Start,
     life: Box<dyn FnOnce() + 'a>,
 ) -> io::Result<VirtualId> {
+    let Start { name, is_main, process } = start;
     let stack = match handle.with(|running| running.spare_stacks.pop()) {
         Some(stack) => stack,
         None => {
@@ -326,6 +365,7 @@ pub(crate) unsafe fn add_thread<'a>(
         let now = running.clock();
         let place = &mut running.places[core];
         (place.state, place.thread, place.token) = (State::Runnable, thread, false);
+        place.process = process;
         place.body = Some(body);
         running.busy |= 1 << core;
         let of = &mut running.memory.cores[core];

@@ -47,6 +47,7 @@ pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Jo
 pub struct Builder {
     name: Option<String>,
     stack_size: Option<usize>,
+    process: Option<u32>,
 }
 
 impl Builder {
@@ -63,6 +64,17 @@ impl Builder {
     #[must_use]
     pub fn name(mut self, name: String) -> Builder {
         self.name = Some(name);
+        self
+    }
+
+    /// Makes the thread one of a virtual process, which can [die](crate::kill). Without this call, a
+    /// thread belongs to the process of the thread that starts it. Outside of a simulation, nothing
+    /// changes.
+    ///
+    /// Example: [`kill`](crate::kill).
+    #[must_use]
+    pub fn process(mut self, number: u32) -> Builder {
+        self.process = Some(number);
         self
     }
 
@@ -156,7 +168,7 @@ impl Builder {
         let packet = Packet::new();
         if crate::is_simulating() {
             // SAFETY: the caller's promise is the same.
-            let (id, name) = unsafe { waiting::spawn(self.name, life, location) }?;
+            let (id, name) = unsafe { waiting::spawn(self.name, self.process, life, location) }?;
             return Ok(Started { thread: Thread::of_run(id, name), real: None, packet });
         }
         let mut builder = std::thread::Builder::new();
@@ -212,7 +224,8 @@ impl<T> Started<T> {
             }
             (None, None) => unreachable!("a real thread has a real handle"),
         }
-        self.packet.take().expect("the thread has left its result")
+        // A thread whose virtual process has died leaves none.
+        self.packet.take().unwrap_or_else(|| Err(Box::new("the thread's process has died")))
     }
 }
 
