@@ -101,6 +101,23 @@ pub fn peers(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
     step.run(&call.env("SLIPRING_PROGRESS", "1"))
 }
 
+/// Runs random programs under random schedules.
+pub fn explore(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
+    // A quiet build shows no progress, so the build comes first.
+    step.run(&Call::cargo("build -p slipring-explore"))?;
+    step.run(&Call::cargo("run --quiet -p slipring-explore --").args(args))
+}
+
+/// Runs the cases that once failed, those that a twin still has to fail, and new random programs for
+/// a minute.
+pub fn explored(step: &mut Step) -> Result<(), Trouble> {
+    let run = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
+    for file in layout::CASES {
+        explore(step, &run(&["--cases", file]))?;
+    }
+    explore(step, &run(&["60"]))
+}
+
 /// Runs the models of the memory orderings whose names contain one of `filters`, or all models if
 /// there is no filter. This program starts the models itself: see `models.rs`.
 pub fn loom(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {

@@ -82,6 +82,13 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    /// Run random programs under random schedules; `cargo xtask explore --help` lists the options.
+    #[command(disable_help_flag = true)]
+    Explore {
+        /// The arguments of the exploration.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<OsString>,
+    },
     /// Print the path and the version of a nats-server, which is installed if there is none.
     Nats {
         /// Another task instead.
@@ -208,6 +215,7 @@ impl Cli {
         let passed = match &mut cli.command {
             Some(Command::Peers { args }) => Some(("peers", args)),
             Some(Command::Simulated { args }) => Some(("simulated", args)),
+            Some(Command::Explore { args }) => Some(("explore", args)),
             _ => None,
         };
         if let Some((name, passed)) = passed {

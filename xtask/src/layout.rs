@@ -18,6 +18,9 @@ pub const SOURCE: &str = "crates/slipring/src";
 pub const PROTOCOL: &str = "crates/slipring/src/PROTOCOL.md";
 /// The page that describes segments to other languages.
 pub const SEGMENT: &str = "crates/slipring-shm/SEGMENT.md";
+/// The programs that once failed, and those that fail with a twin.
+pub const CASES: [&str; 2] =
+    ["crates/slipring-explore/regressions.jsonl", "crates/slipring-explore/twins.jsonl"];
 /// The tests whose budgets catch planted defects.
 pub const BUDGETS: &str = "crates/slipring-simulated/tests/budgets";
 /// The tables of [`SEGMENT`] that the check compares with the code.

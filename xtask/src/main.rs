@@ -96,6 +96,7 @@ fn main() -> ExitCode {
         Command::Simulated { args } => {
             run.step("simulated", |step| deep::simulated(step, args));
         }
+        Command::Explore { args } => run.step("explore", |step| checks::explore(step, args)),
         Command::Nats { command } => {
             return match nats::run(command.as_ref()) {
                 Ok(()) => ExitCode::SUCCESS,
@@ -153,6 +154,7 @@ fn test(run: &mut CheckRun) {
     run.step("peers", checks::peers_smoke);
     run.step("examples", checks::examples);
     run.step("asm", assembly::check);
+    run.step("explored", checks::explored);
     run.step("loom", |step| checks::loom(step, &[]));
 }
 

@@ -45,6 +45,7 @@ struct Totals {
     accesses: AtomicU64,
     switches: AtomicU64,
     sleeps: AtomicU64,
+    deaths: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -75,8 +76,12 @@ impl Search {
         let _ = writeln!(out, "{}", case.program);
         match play(&case.program, &case.schedule) {
             Ok(report) => {
-                let (accesses, switches) = (report.accesses, report.switches);
-                let _ = writeln!(out, "holds: {accesses} accesses, {switches} switches");
+                let (accesses, switches, deaths) =
+                    (report.accesses, report.switches, report.deaths);
+                let _ = writeln!(
+                    out,
+                    "holds: {accesses} accesses, {switches} switches, {deaths} deaths"
+                );
                 true
             }
             Err(broken) => {
@@ -160,12 +165,14 @@ impl Totals {
         self.accesses.fetch_add(report.accesses, Relaxed);
         self.switches.fetch_add(report.switches, Relaxed);
         self.sleeps.fetch_add(report.counts().sleeps, Relaxed);
+        self.deaths.fetch_add(report.deaths, Relaxed);
     }
 
     fn text(&self) -> String {
-        let Totals { programs, accesses, switches, sleeps, .. } = self;
-        let [programs, accesses, switches, sleeps] =
-            [programs, accesses, switches, sleeps].map(|count| count.load(Relaxed));
-        format!("{programs} programs, {accesses} accesses, {switches} switches, {sleeps} sleeps")
+        let Totals { programs, accesses, switches, sleeps, deaths, .. } = self;
+        let [programs, accesses, switches, sleeps, deaths] =
+            [programs, accesses, switches, sleeps, deaths].map(|count| count.load(Relaxed));
+        let begin = format!("{programs} programs, {accesses} accesses, {switches} switches");
+        format!("{begin}, {sleeps} sleeps, {deaths} deaths")
     }
 }

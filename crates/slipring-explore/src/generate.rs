@@ -9,6 +9,7 @@ use crate::program::{
     Actor, Answer, By, Drive, Fate, Fault, Front, Kind, Look, Program, Quirk, RingPlan, StagePlan,
     Verb, Waits,
 };
+use crate::segment;
 
 /// A family of programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +24,20 @@ pub enum Shape {
     Disrupted,
     /// Two rings, the first one's handlers publishing into the second.
     Rings,
+    /// A ring that processes share, which die and come again.
+    Processes,
 }
 
 impl Shape {
     /// All families.
-    pub const ALL: [Shape; 5] =
-        [Shape::Handles, Shape::Handlers, Shape::Visitors, Shape::Disrupted, Shape::Rings];
+    pub const ALL: [Shape; 6] = [
+        Shape::Handles,
+        Shape::Handlers,
+        Shape::Visitors,
+        Shape::Disrupted,
+        Shape::Rings,
+        Shape::Processes,
+    ];
 
     /// The family's name.
     pub fn name(self) -> &'static str {
@@ -38,6 +47,7 @@ impl Shape {
             Shape::Visitors => "visitors",
             Shape::Disrupted => "disrupted",
             Shape::Rings => "rings",
+            Shape::Processes => "processes",
         }
     }
 }
@@ -47,6 +57,10 @@ pub fn program(shape: Shape, seed: u64) -> Program {
     let mut dice = Dice::new(seed ^ 0x9406_4A11);
     let dice = &mut dice;
     let mut program = Program::default();
+    if shape == Shape::Processes {
+        program.segments.push(segment::random(dice));
+        return program;
+    }
     let rings = if shape == Shape::Rings { 2 } else { 1 };
     for number in 0..rings {
         let front = match shape {
@@ -87,7 +101,7 @@ pub fn program(shape: Shape, seed: u64) -> Program {
                 *drive = Drive { by: By::ForEach, quirk, ..*drive };
             }
         }
-        Shape::Handles | Shape::Handlers => {}
+        Shape::Handles | Shape::Handlers | Shape::Processes => {}
     }
     for ring in 0..program.rings.len() {
         for stage in 0..program.rings[ring].stages.len() {

@@ -9,7 +9,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::generate::Shape;
 use crate::twins::{self, Twin};
+
+/// How much longer than its time a process may take: to make a case smaller, or because memory that
+/// is used after it was freed holds it up.
+const STUCK: Duration = Duration::from_secs(60);
 
 /// The outcome of a hunt for one twin.
 struct Hunted {
@@ -27,6 +32,7 @@ struct Hunted {
 /// If a process cannot be started.
 pub fn hunt(
     filters: &[String],
+    shape: Option<Shape>,
     time: Duration,
     threads: usize,
     out: &mut dyn Write,
@@ -40,7 +46,7 @@ pub fn hunt(
     let (next, all) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let hunt_some = || -> io::Result<()> {
         while let Some(name) = names.get(next.fetch_add(1, Relaxed)) {
-            let hunted = hunt_one(name, time)?;
+            let hunted = hunt_one(name, shape, time)?;
             let mut all = all.lock().expect("no thread panics with it");
             all.push(hunted);
             eprintln!("{} of {}", all.len(), names.len());
@@ -70,11 +76,21 @@ pub fn hunt(
     Ok(missed == 0)
 }
 
-fn hunt_one(twin: &str, time: Duration) -> io::Result<Hunted> {
+fn hunt_one(twin: &str, shape: Option<Shape>, time: Duration) -> io::Result<Hunted> {
     let began = Instant::now();
     let mut child = Command::new(std::env::current_exe()?);
     child.args([&time.as_secs().to_string(), "--threads=1", "--from=1", "--twin", twin]);
-    let output = child.stdin(Stdio::null()).stderr(Stdio::null()).output()?;
+    child.args(shape.map(|shape| format!("--shape={}", shape.name())));
+    child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = child.spawn()?;
+    // Its output is far smaller than a pipe, so it ends without a reader.
+    while child.try_wait()?.is_none() {
+        if began.elapsed() > time + STUCK {
+            child.kill()?;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     // The seconds of making it smaller do not count.
     let seconds = text

@@ -13,6 +13,7 @@ mod hunt;
 mod oracle;
 mod play;
 mod program;
+mod segment;
 mod shrink;
 mod twins;
 
@@ -48,7 +49,7 @@ struct Options {
     /// Stop after so many programs.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     programs: u64,
-    /// Only programs of this family: handles, handlers, visitors, disrupted or rings.
+    /// Only programs of this family: handles, handlers, visitors, disrupted, rings or processes.
     #[arg(long, value_parser = shape)]
     shape: Option<Shape>,
     /// Plant this defect, and look for a program that fails with it.
@@ -129,7 +130,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     }
     if let Some(filters) = &options.twins {
         let mut cases = Vec::new();
-        let all = hunt::hunt(filters, time, threads, out, &mut cases)?;
+        let all = hunt::hunt(filters, options.shape, time, threads, out, &mut cases)?;
         if let Some(path) = &options.write {
             fs::write(path, cases).map_err(|e| format!("{}: {e}", path.display()))?;
         }

@@ -10,10 +10,13 @@
 //! graph would fail, and the violation be hidden by its consequences.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use slipring::{AwaitError, BatchError, ClaimError, Failure, PRODUCER, Promise, Report, WaitError};
+use slipring::{
+    AwaitError, BatchError, Cause, ClaimError, Failure, PRODUCER, Promise, Report, WaitError,
+};
 
 use crate::program::{Kind, RingPlan, Waits};
 
@@ -45,21 +48,72 @@ pub struct Event {
     request: Mutex<Option<Promise<u64>>>,
 }
 
+/// The plain parts of an event, and the whole event of a segment.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Parts {
+pub struct Parts {
     id: u64,
     trail: u64,
     again: u64,
 }
 
+/// An event of either kind.
+pub trait Seen {
+    /// Its plain parts.
+    fn parts(&self) -> &Parts;
+    /// Answers the request that it has, if any.
+    fn answer(&self) {}
+}
+
+impl Seen for Event {
+    fn parts(&self) -> &Parts {
+        &self.parts
+    }
+    fn answer(&self) {
+        // Only an event that is overwritten while it is lent can be locked.
+        let request = self.request.try_lock().ok().and_then(|mut request| request.take());
+        if let Some(request) = request {
+            // The other side may have dropped its half.
+            let _ = request.fulfil(self.parts.id);
+        }
+    }
+}
+
+impl Seen for Parts {
+    fn parts(&self) -> &Parts {
+        self
+    }
+}
+
+impl Parts {
+    /// The place of the key by which shards divide the events of a segment: the identity. Its
+    /// offset and its length, in bytes.
+    pub const KEY: (usize, usize) = (0, 8);
+
+    /// Fills the event, with points between its parts at which a reader would see it torn.
+    pub fn fill(&mut self, id: u64) {
+        self.id = id;
+        point();
+        self.trail = mix(id);
+        point();
+        self.again = id;
+    }
+
+    /// Fills the event. Between processes there are no requests.
+    pub fn request(&mut self, id: u64, _: Promise<u64>) {
+        self.fill(id);
+    }
+
+    /// Stores the trail of a writer, whose result [`Watch::look`] is.
+    pub fn write(&mut self, trail: u64) {
+        self.trail = trail;
+    }
+}
+
 impl Event {
     /// Fills the event, with points between its parts at which a reader would see it torn.
     pub fn fill(&mut self, id: u64) {
-        self.parts.id = id;
-        point();
-        self.parts.trail = mix(id);
-        point();
-        self.parts.again = id;
+        self.parts.fill(id);
         self.request = Mutex::new(None);
     }
 
@@ -67,14 +121,6 @@ impl Event {
     pub fn request(&mut self, id: u64, request: Promise<u64>) {
         self.fill(id);
         self.request = Mutex::new(Some(request));
-    }
-
-    fn answer(&self) {
-        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(request) = request {
-            // The other side may have dropped its half.
-            let _ = request.fulfil(self.parts.id);
-        }
     }
 
     /// Stores the trail of a writer, whose result [`Watch::look`] is.
@@ -124,9 +170,30 @@ struct Notes {
     retried: Vec<String>,
     /// The positions and identities that observers saw.
     observed: Vec<(u64, u64)>,
+    /// Whether processes share the ring.
+    processes: bool,
     /// Whether readers of taps may have been asked to leave.
     evicts: bool,
     violations: Vec<String>,
+}
+
+/// The notes, which outlive the process that makes them.
+struct Kept<'a> {
+    notes: MutexGuard<'a, Notes>,
+    _outlives: slipring_coherence::Outlives,
+}
+
+impl Deref for Kept<'_> {
+    type Target = Notes;
+    fn deref(&self) -> &Notes {
+        &self.notes
+    }
+}
+
+impl DerefMut for Kept<'_> {
+    fn deref_mut(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
 }
 
 /// The log of one ring.
@@ -149,12 +216,17 @@ impl Log {
         format!("s{stage}")
     }
 
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn notes(&self) -> Kept<'_> {
+        let outlives = slipring_coherence::outlives();
+        Kept {
+            notes: self.notes.lock().unwrap_or_else(PoisonError::into_inner),
+            _outlives: outlives,
+        }
     }
 
     /// Notes that a promise was broken.
     pub fn violation(&self, what: String) {
+        let _outlives = slipring_coherence::outlives();
         let what = format!("ring {}: {what}", self.number);
         let mut notes = self.notes();
         if notes.violations.len() < 8 {
@@ -220,10 +292,18 @@ impl Log {
         let closing = who != PRODUCER;
         let disruptions = self.notes().disruptions.clone();
         let fits = match error {
-            WaitError::Closed => closing || disruptions.contains(&Disruption::CloseAll),
-            WaitError::Halted => disruptions.contains(&Disruption::Halt),
+            // Between processes, a producer may come when the others have left already.
+            WaitError::Closed => {
+                closing || self.notes().processes || disruptions.contains(&Disruption::CloseAll)
+            }
+            // A process that died while it wrote down a failure leaves no reason.
+            WaitError::Halted => {
+                disruptions.contains(&Disruption::Halt) || slipring_coherence::deaths() != 0
+            }
             WaitError::Failed(failure) => self.failure_fits(failure),
             WaitError::Left => self.notes().evicts,
+            // What a segment's plan says of deaths is checked by its model.
+            WaitError::PeerDead(_) => slipring_coherence::deaths() != 0,
             WaitError::TimedOut(_) => {
                 let waits = self.plan.stages.iter().filter_map(|stage| stage.wait);
                 waits.chain([self.plan.wait]).any(|wait| wait == Waits::Timeout)
@@ -243,6 +323,11 @@ impl Log {
     /// Notes what an observer saw.
     pub fn observed(&self, seq: u64, id: u64) {
         self.notes().observed.push((seq, id));
+    }
+
+    /// Notes that processes share the ring, which come and go.
+    pub fn shared_by_processes(&self) {
+        self.notes().processes = true;
     }
 
     /// Notes that readers of taps are asked to leave.
@@ -267,6 +352,10 @@ impl Log {
     }
 
     fn failure_fits(&self, failure: &Failure) -> bool {
+        if matches!(failure.cause(), Cause::Died { .. } | Cause::Elsewhere(_)) {
+            self.disrupt(Disruption::Failure(failure.stage().to_string()));
+            return slipring_coherence::deaths() != 0;
+        }
         let stage = failure.stage().to_string();
         let notes = self.notes();
         // No retry follows a halt.
@@ -288,7 +377,7 @@ impl Log {
         match error {
             BatchError::Wait(error) => {
                 self.wait_error(who, error);
-                matches!(error, WaitError::TimedOut(_))
+                goes_on(error)
             }
             _ => true,
         }
@@ -299,7 +388,7 @@ impl Log {
         match error {
             ClaimError::Wait(error) => {
                 self.wait_error(PRODUCER, error);
-                matches!(error, WaitError::TimedOut(_))
+                goes_on(error)
             }
             ClaimError::Length { .. } | ClaimError::Held { .. } => {
                 self.violation(format!("a claim: {error}"));
@@ -398,6 +487,11 @@ impl Log {
     }
 }
 
+/// Whether the stream goes on after an error of a call.
+pub fn goes_on(error: &WaitError) -> bool {
+    matches!(error, WaitError::TimedOut(_) | WaitError::PeerDead(_))
+}
+
 /// Checks the events of one handle of a stage.
 pub struct Watch {
     log: std::sync::Arc<Log>,
@@ -410,6 +504,8 @@ pub struct Watch {
     in_order: bool,
     /// Whether events may come again, after a handler's failure that is retried.
     repeats: bool,
+    /// The positions that may come again, by what the handle said when it was made.
+    redelivered: (u64, usize),
 }
 
 impl Watch {
@@ -417,7 +513,16 @@ impl Watch {
     pub fn new(log: &std::sync::Arc<Log>, stage: usize, subscriber: Option<usize>) -> Watch {
         let writers = log.plan.writers_before(stage);
         let in_order = !log.plan.stages[stage].kind.is_pool();
-        Watch { log: log.clone(), stage, subscriber, writers, last: None, in_order, repeats: false }
+        Watch {
+            log: log.clone(),
+            stage,
+            subscriber,
+            writers,
+            last: None,
+            in_order,
+            repeats: false,
+            redelivered: (0, 0),
+        }
     }
 
     /// The ring's log.
@@ -436,13 +541,13 @@ impl Watch {
     }
 
     /// Checks an event that is lent, at two moments. Returns its new trail, for a writer.
-    pub fn look(&self, seq: u64, event: &Event) -> u64 {
+    pub fn look(&self, seq: u64, event: &dyn Seen) -> u64 {
         let trail = |event: &Parts| {
             self.writers.iter().fold(mix(event.id), |trail, &writer| after_write(trail, writer))
         };
-        let first = event.parts;
+        let first = *event.parts();
         let own = after_write(trail(&first), self.stage);
-        if self.repeats && first.trail == own {
+        if self.repeats_at(seq) && first.trail == own {
             return own;
         }
         if first.id != first.again || first.trail != trail(&first) {
@@ -455,7 +560,7 @@ impl Watch {
         // Another thread may have written to the slot: the compiler must not remember the first
         // look.
         // SAFETY: the reference is valid for reads.
-        let second = unsafe { std::ptr::read_volatile(&event.parts) };
+        let second = unsafe { std::ptr::read_volatile(event.parts()) };
         if first != second {
             self.log.violation(format!(
                 "the event at {seq} changed while stage s{} had it: {first:x?}, then {second:x?}",
@@ -470,7 +575,7 @@ impl Watch {
     /// first time.
     pub fn handled(&mut self, seq: u64, id: u64) -> bool {
         let place = seq.wrapping_sub(self.log.plan.first);
-        if self.repeats && self.log.notes().seen[self.stage].get(&seq) == Some(&id) {
+        if self.repeats_at(seq) && self.log.notes().seen[self.stage].get(&seq) == Some(&id) {
             return false;
         }
         if self.in_order && self.last.is_some_and(|last| last >= place) {
@@ -488,6 +593,17 @@ impl Watch {
         true
     }
 
+    /// Notes the positions that may come again, of which the handle has told: the first one, and
+    /// their number.
+    pub fn may_repeat_at(&mut self, redelivered: (u64, usize)) {
+        self.redelivered = redelivered;
+    }
+
+    fn repeats_at(&self, seq: u64) -> bool {
+        let (first, len) = self.redelivered;
+        self.repeats || seq.wrapping_sub(first) < len as u64
+    }
+
     /// Notes that events since the last release may come again.
     pub fn may_repeat(&mut self) {
         self.repeats = true;
@@ -495,7 +611,7 @@ impl Watch {
     }
 
     /// The identity of an event.
-    pub fn id(event: &Event) -> u64 {
-        event.parts.id
+    pub fn id(event: &dyn Seen) -> u64 {
+        event.parts().id
     }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::segment::SegmentPlan;
 use serde::{Deserialize, Serialize};
 use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
 
@@ -18,6 +19,9 @@ pub struct Program {
     pub rings: Vec<RingPlan>,
     /// The threads beside those of the stages.
     pub actors: Vec<Actor>,
+    /// The segments, with the processes that share them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<SegmentPlan>,
 }
 
 /// A ring, and the threads of its stages.

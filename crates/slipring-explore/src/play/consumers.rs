@@ -12,7 +12,7 @@ use slipring_coherence::sync;
 
 use super::env::Env;
 use super::handles::{Ask, Finish, Handle};
-use crate::oracle::{Disruption, Event, Watch};
+use crate::oracle::{Disruption, Seen, Watch, goes_on};
 use crate::program::{By, Drive, Fault, Quirk};
 
 /// The payload of a panic that the program has planned.
@@ -70,7 +70,7 @@ impl Progress<'_> {
     }
 
     /// Handles an event of a call that releases it.
-    fn handle(&mut self, seq: u64, event: &Event) -> u64 {
+    fn handle(&mut self, seq: u64, event: &dyn Seen) -> u64 {
         self.events += 1;
         if let Some(quirk) = self.quirk() {
             self.act(quirk);
@@ -100,22 +100,22 @@ impl Progress<'_> {
         if matches!(finish, Finish::Drop | Finish::Forget) {
             self.watch.may_repeat();
         }
-        let (mut seen, mut quirk) = (Vec::new(), quirk);
-        let max = self.drive.max;
+        let released = matches!(finish, Finish::All | Finish::FrontFirst);
+        let (max, mut quirk) = (self.drive.max, quirk);
         let found = handle.batch(ask, max, finish, &mut |seq, event| {
             let trail = self.watch.look(seq, event);
-            seen.push((seq, Watch::id(event)));
             if let Some(quirk) = quirk.take() {
                 self.act(quirk);
+            }
+            // Before the release, behind which the process may die.
+            if released {
+                self.handled(seq, Watch::id(event));
             }
             trail
         });
         if let Some(quirk) = quirk {
             // No event came, so its time has not come either.
             self.drive.quirk = Some((self.events, quirk));
-        }
-        if matches!(finish, Finish::All | Finish::FrontFirst) {
-            seen.into_iter().for_each(|(seq, id)| self.handled(seq, id));
         }
         found
     }
@@ -156,8 +156,10 @@ impl Progress<'_> {
             }
             Ok(_) => true,
             Err(error) => {
+                // A death may be told again and again, until the dead one comes again.
+                sync::spin_loop();
                 self.watch.log().wait_error(name, &error);
-                matches!(error, WaitError::TimedOut(_))
+                goes_on(&error)
             }
         }
     }
@@ -192,10 +194,16 @@ impl Driven {
         (handle, progress)
     }
 
-    /// Drives the handle until its stream ends, or it leaves.
-    pub fn run(self, env: &Env, ring: usize) {
+    /// Drives the handle until its stream ends, or it leaves. Returns whether the stream has ended.
+    pub fn run(self, env: &Env, ring: usize) -> bool {
         let (mut handle, mut progress) = self.begin(env, ring);
-        while progress.step(&mut *handle) == After::GoOn {}
+        loop {
+            match progress.step(&mut *handle) {
+                After::GoOn => {}
+                After::Leave => return false,
+                After::Ended => return true,
+            }
+        }
     }
 }
 
@@ -242,7 +250,7 @@ pub fn handler(
     on_fault: Fault,
     env: std::sync::Arc<Env>,
     mut mirror: Option<Mirror<[u64; 3]>>,
-) -> impl FnMut(u64, &Event) -> (Option<u64>, Result<(), String>) + Send {
+) -> impl FnMut(u64, &dyn Seen) -> (Option<u64>, Result<(), String>) + Send {
     // A writer's event would go on unwritten.
     let panics_go_on = on_fault != Fault::Stop && !watch.writes();
     let (mut events, mut quirk) = (0, drive.quirk);

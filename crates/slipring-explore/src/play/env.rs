@@ -8,6 +8,7 @@ use slipring::{MirrorHandle, Report, StartAt, SubscribeError};
 use super::handles::Handle;
 
 /// The things that the threads of a program share.
+#[derive(Default)]
 pub struct Env {
     pub rings: Vec<Arc<dyn AnyRing>>,
     /// Calls that ask readers of taps to leave, by the numbers of their rings.

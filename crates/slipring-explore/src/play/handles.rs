@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use slipring::segment::SegmentConsumer;
 use slipring::{
-    BatchError, Layout, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, Subscription,
-    WaitError, Waitable, Writer,
+    BatchError, Joined, Layout, PoolReader, PoolWriter, Reader, Reading, Seated, SeatedShard,
+    SeatedWorker, ShardReader, ShardWriter, Subscription, WaitError, Waitable, Writer, Writing,
 };
 use slipring_coherence::sync::{self, Thread};
 
-use crate::oracle::Event;
+use crate::oracle::{Event, Parts, Seen};
 
 /// The action on each event.
-pub type See<'a> = &'a mut dyn FnMut(u64, &Event) -> u64;
+pub type See<'a> = &'a mut dyn FnMut(u64, &dyn Seen) -> u64;
 
 /// The call that asks for a batch.
 #[derive(Clone, Copy)]
@@ -50,6 +51,11 @@ pub trait Handle: Send {
         finish: Finish,
         see: See<'_>,
     ) -> Result<usize, BatchError>;
+    /// The positions that may come again, as a handle between processes tells: the first one, and
+    /// their number.
+    fn redelivered(&self) -> (u64, usize) {
+        (0, 0)
+    }
     /// The handle, for a selector.
     fn waitable(&mut self) -> &mut dyn Waitable;
     /// Takes a batch by positions, and gives all of it back.
@@ -137,8 +143,13 @@ macro_rules! each_of_range {
 }
 
 macro_rules! handle {
-    ($($type:ident $access:ident;)*) => { $(
-        impl<L: Layout> Handle for Held<$type<Event, L>> {
+    ($([$($layout:ident)?] $type:ty, $access:ident $(, $again:ident)?;)*) => { $(
+        impl$(<$layout: Layout>)? Handle for Held<$type> {
+            $(fn redelivered(&self) -> (u64, usize) {
+                let range = self.0.as_ref().map(|handle| handle.$again());
+                range.map_or((0, 0), |range| (range.first_seq(), range.len()))
+            })?
+
             fn poll(&mut self, max: usize, see: See<'_>) -> Result<usize, WaitError> {
                 self.get().poll(max, |event, at| each_event!($access, see, at.seq, event))
             }
@@ -209,11 +220,18 @@ macro_rules! handle {
     )* };
 }
 handle! {
-    Reader reads;
-    Writer writes;
-    PoolReader reads;
-    PoolWriter writes;
-    ShardReader reads;
-    ShardWriter writes;
-    Subscription reads;
+    [L] Reader<Event, L>, reads;
+    [L] Writer<Event, L>, writes;
+    [L] PoolReader<Event, L>, reads;
+    [L] PoolWriter<Event, L>, writes;
+    [L] ShardReader<Event, L>, reads;
+    [L] ShardWriter<Event, L>, writes;
+    [L] Subscription<Event, L>, reads;
+    [] SegmentConsumer<Parts, Reading, Seated>, reads, redelivered;
+    [] SegmentConsumer<Parts, Writing, Seated>, writes, redelivered;
+    [] SegmentConsumer<Parts, Reading, SeatedWorker>, reads, redelivered;
+    [] SegmentConsumer<Parts, Writing, SeatedWorker>, writes, redelivered;
+    [] SegmentConsumer<Parts, Reading, SeatedShard>, reads, redelivered;
+    [] SegmentConsumer<Parts, Writing, SeatedShard>, writes, redelivered;
+    [] SegmentConsumer<Parts, Reading, Joined>, reads;
 }

@@ -5,7 +5,9 @@
 mod consumers;
 mod env;
 mod handles;
+mod memory;
 mod observers;
+mod processes;
 mod producers;
 mod rings;
 
@@ -53,8 +55,9 @@ const CORES: usize = 40;
 /// The findings, if a promise was broken.
 pub fn play(program: &Program, schedule: &Schedule) -> Result<Report, Broken> {
     let machine = Machine::server(Topology::new(1, CORES).expect("a small machine"));
+    let plans = program.rings.iter().chain(program.segments.iter().map(|segment| &segment.ring));
     let logs: Vec<Arc<Log>> =
-        program.rings.iter().enumerate().map(|(n, plan)| Arc::new(Log::new(plan, n))).collect();
+        plans.enumerate().map(|(number, plan)| Arc::new(Log::new(plan, number))).collect();
     let refused = Mutex::new(None);
     let simulation = Simulation::new(&machine).schedule(schedule.clone());
     let run = simulation
@@ -84,6 +87,12 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
 }
 
 fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> {
+    for (number, segment) in program.segments.iter().enumerate() {
+        let log = &logs[program.rings.len() + number];
+        processes::run(segment, log, 100_000 * number as u32)?;
+        log.check_end(None);
+    }
+    let logs = &logs[..program.rings.len()];
     let mut opened = Vec::new();
     for (number, (plan, log)) in program.rings.iter().zip(logs).enumerate() {
         let verbs = program.actors.iter().filter_map(|actor| match actor {
@@ -106,7 +115,9 @@ fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> 
                 continue;
             }
             let (env, name) = (env.clone(), format!("ring {number} {name}"));
-            threads.push(spawn(name, move || driven.run(&env, number)));
+            threads.push(spawn(name, move || {
+                driven.run(&env, number);
+            }));
         }
         if let Some(spawns) = spawns {
             let (bodies, pipeline) = spawns(&env)?;

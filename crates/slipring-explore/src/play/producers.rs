@@ -7,15 +7,16 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use slipring::segment::{Interleaved, SegmentProducer};
 use slipring::{
-    Awaited, ClaimError, ConflateError, Conflator, Layout, Many, PRODUCER, Producer, Sent, Single,
-    WaitError,
+    Apart, Awaited, ClaimError, ConflateError, Conflator, Layout, Many, PRODUCER, Producer, Sent,
+    Single, WaitError,
 };
 use slipring_coherence::sync;
 
 use super::consumers::{Planned, panic_as_planned};
 use super::handles::poll_some;
-use crate::oracle::{Disruption, Event, Log};
+use crate::oracle::{Disruption, Event, Log, Parts};
 use crate::program::{Answer, Fate, Verb};
 
 /// A producer, alone or one of many.
@@ -119,12 +120,14 @@ fn raw<L: Layout, P: Rawly<L>>(
     (tx(producer), goes_on)
 }
 
-/// The calls of a producer, of either kind.
-trait Acts {
+/// The calls of a producer, of any kind.
+pub trait Acts {
     fn act(&mut self, verb: Verb, log: &Log) -> Result<(), ClaimError>;
 }
 
-fn act(producer: &mut dyn Acts, verb: Verb, log: &Log) -> bool {
+/// Does what the verb says, except for those that need the producer itself. Returns whether the
+/// stream goes on.
+pub fn act(producer: &mut dyn Acts, verb: Verb, log: &Log) -> bool {
     loop {
         match producer.act(verb, log) {
             Ok(()) => return true,
@@ -169,8 +172,8 @@ fn take_answer(mut awaited: Awaited<u64>, id: u64, how: Answer, log: &Log) {
 }
 
 macro_rules! acts {
-    ($($sharing:ident)*) => { $(
-        impl<L: Layout> Acts for Producer<Event, L, $sharing> {
+    ($([$($layout:ident)?] $event:ty, $producer:ty;)*) => { $(
+        impl$(<$layout: Layout>)? Acts for $producer {
             fn act(&mut self, verb: Verb, log: &Log) -> Result<(), ClaimError> {
                 let mut filled = false;
                 match verb {
@@ -345,7 +348,7 @@ macro_rules! acts {
                     }
                     Verb::Conflate(room, values) => {
                         let filled = RefCell::new(Vec::new());
-                        let fill = |event: &mut Event, _: &u64, id: u64| {
+                        let fill = |event: &mut $event, _: &u64, id: u64| {
                             event.fill(id);
                             filled.borrow_mut().push(id);
                         };
@@ -411,4 +414,9 @@ macro_rules! acts {
         }
     )* };
 }
-acts! { Single Many }
+acts! {
+    [L] Event, Producer<Event, L, Single>;
+    [L] Event, Producer<Event, L, Many>;
+    [] Parts, SegmentProducer<Parts>;
+    [] Parts, SegmentProducer<Parts, Interleaved, Apart>;
+}

@@ -1,0 +1,253 @@
+//! The memory of a segment on the heap, and its participants.
+//!
+//! - I1: The areas have the sizes that the declaration needs, and live until the run is over.
+//! - I2: A participant's place is free, or has the number of a virtual process, which is alive or
+//!   dead. As with a lock that the system holds for a process, the right to recover a dead one ends
+//!   with the recoverer's own death.
+//! - I3: The lock of the places is a real one: no other thread is chosen while it is held.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use slipring::segment::{
+    Areas, Declaration, Participant, Proof, SegmentRing, StageDeclaration, StageDelivery, begin,
+};
+use slipring::{BuildError, Wait};
+use slipring_coherence::has_died;
+
+use crate::oracle::{Log, Parts, point};
+use crate::program::Kind;
+use crate::segment::SegmentPlan;
+
+/// Number of participants that a segment has places for.
+const PLACES: usize = 24;
+
+/// Zeroed memory, like that of a new segment.
+struct Memory {
+    first: NonNull<u8>,
+    bytes: Layout,
+}
+
+// SAFETY: the memory holds atomic words, and slots whose use the protocol orders.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.first.as_ptr(), self.bytes) }
+    }
+}
+
+/// A participant's place (I2).
+#[derive(Clone, Copy, Default)]
+struct Place {
+    process: Option<u32>,
+    recoverer: Option<u32>,
+}
+
+/// The places of all participants.
+#[derive(Default)]
+pub struct Places(Mutex<[Place; PLACES]>);
+
+impl Places {
+    fn locked(&self) -> MutexGuard<'_, [Place; PLACES]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a free place for a process, and returns its number.
+    pub fn take(&self, process: u32) -> Option<u32> {
+        point();
+        let mut places = self.locked();
+        let free = places.iter().position(|place| place.process.is_none())?;
+        places[free] = Place { process: Some(process), recoverer: None };
+        Some(free as u32 + 1)
+    }
+
+    /// Frees the place of a participant that leaves.
+    pub fn leave(&self, number: u32) {
+        point();
+        self.locked()[number as usize - 1] = Place::default();
+    }
+
+    /// Returns whether the participant is dead and not being recovered.
+    pub fn is_dead(&self, number: u32) -> bool {
+        point();
+        let places = self.locked();
+        places.get((number as usize).wrapping_sub(1)).is_some_and(|place| {
+            place.process.is_some_and(has_died) && place.recoverer.is_none_or(has_died)
+        })
+    }
+
+    /// Gives `process` the right to recover a dead participant, if no living process has it.
+    fn begin_recovery(&self, number: u32, process: u32) -> bool {
+        point();
+        let mut places = self.locked();
+        let Some(place) = places.get_mut((number as usize).wrapping_sub(1)) else { return false };
+        let dead = place.process.is_some_and(has_died);
+        let free = place.recoverer.is_none_or(has_died);
+        if dead && free {
+            place.recoverer = Some(process);
+        }
+        dead && free
+    }
+}
+
+/// The proof of deaths that one process has.
+pub struct Proofs {
+    places: Arc<Places>,
+    process: u32,
+}
+
+impl Proof for Proofs {
+    fn is_dead(&self, number: u32) -> bool {
+        self.places.is_dead(number)
+    }
+    fn recover(&self, number: u32, settle: &mut dyn FnMut()) -> bool {
+        if !self.places.begin_recovery(number, self.process) {
+            return false;
+        }
+        settle();
+        self.places.leave(number);
+        true
+    }
+    fn pid(&self, number: u32) -> u32 {
+        1_000 + number
+    }
+}
+
+/// A segment on the heap.
+pub struct Heap {
+    declaration: Declaration,
+    areas: Areas,
+    pub places: Arc<Places>,
+    wait: Wait,
+}
+
+impl Heap {
+    /// Makes a new segment.
+    pub fn new(plan: &SegmentPlan) -> Result<Heap, BuildError> {
+        let ring = &plan.ring;
+        let stage = |(number, death): (usize, &crate::segment::Death)| {
+            let stage = &ring.stages[number];
+            let handles = stage.drives.len();
+            StageDeclaration {
+                name: Log::name(number),
+                writes: stage.kind.writes(),
+                delivery: match stage.kind {
+                    Kind::Reader | Kind::Writer => StageDelivery::Each,
+                    Kind::PoolReader | Kind::PoolWriter => StageDelivery::Pool(handles),
+                    Kind::ShardReader | Kind::ShardWriter => {
+                        let (key_offset, key_length) = Parts::KEY;
+                        StageDelivery::Shards { shards: handles, key_offset, key_length }
+                    }
+                    Kind::Tap => StageDelivery::Tap(stage.room),
+                },
+                after: stage.after.clone(),
+                on_death: death.effect(),
+            }
+        };
+        let declaration = Declaration {
+            capacity: ring.capacity,
+            start: ring.first,
+            stages: plan.on_death.iter().enumerate().map(stage).collect(),
+            producers: plan.producers.len(),
+            producer_on_death: plan.producer_on_death.effect(),
+        };
+        let areas = areas(&declaration)?;
+        Ok(Heap { declaration, areas, places: Arc::default(), wait: ring.wait.strategy() })
+    }
+
+    /// Attaches a process as the participant `number`.
+    pub fn attach(&self, number: u32, process: u32) -> Result<SegmentRing<Parts>, BuildError> {
+        let participant = Participant {
+            number,
+            proof: Arc::new(Proofs { places: self.places.clone(), process }),
+            notice: Duration::from_micros(100),
+            always_fences: !slipring_coherence::has_membarrier(),
+            wait: self.wait.clone(),
+            producer_wait: self.wait.clone(),
+        };
+        // SAFETY: I1, all rings follow the protocol, and every bit pattern is a `Parts`.
+        unsafe { SegmentRing::over(&self.declaration, &self.areas, &participant) }
+    }
+
+    /// Takes one of several seats for a participant: a free one, or else one whose worker left a
+    /// chunk, or else that of a participant that is dead, which it recovers first.
+    pub fn take_any(
+        &self,
+        ring: &SegmentRing<Parts>,
+        mut seats: Range<usize>,
+        own: u32,
+        process: u32,
+    ) -> Option<usize> {
+        let all = seats.clone();
+        let free = seats.find(|&seat| ring.seat(seat).take(own).is_ok());
+        let orphan = || all.clone().find(|&seat| ring.seat(seat).adopt_chunk(own));
+        free.or_else(orphan).or_else(|| {
+            let owners = all.clone().filter_map(|seat| ring.seat(seat).owner());
+            owners.for_each(|owner| _ = self.recover(ring, owner, process));
+            None
+        })
+    }
+
+    fn recover(&self, ring: &SegmentRing<Parts>, dead: u32, process: u32) -> bool {
+        let proof = Proofs { places: self.places.clone(), process };
+        let found = || proof.is_dead(dead).then(|| proof.pid(dead));
+        (0..ring.seats()).for_each(|seat| _ = ring.seat(seat).find_dead(dead, found));
+        let mut settle = || (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
+        proof.recover(dead, &mut settle)
+    }
+}
+
+/// Lays out the areas of a new segment, and stores their first words.
+fn areas(declaration: &Declaration) -> Result<Areas, BuildError> {
+    let (capacity, needs) = (declaration.capacity, declaration.needs::<Parts>()?);
+    let lines = [
+        needs.lines,
+        needs.queues,
+        needs.seats,
+        1,
+        needs.failure,
+        needs.counters,
+        needs.waited,
+        (needs.cells * capacity * 8).div_ceil(128),
+        (needs.shard_ids * capacity * 4).div_ceil(128),
+        (needs.slot * capacity).div_ceil(128),
+    ];
+    let bytes = Layout::from_size_align(lines.iter().sum::<usize>() * 128, 4096);
+    let bytes = bytes.expect("a small segment");
+    // SAFETY: the size is not zero.
+    let first = unsafe { alloc_zeroed(bytes) };
+    let first = NonNull::new(first).unwrap_or_else(|| handle_alloc_error(bytes));
+    let mut at = 0;
+    let [lines, queues, seats, status, failure, counters, waited, cells, shard_ids, slots] = lines
+        .map(|lines| {
+            // SAFETY: the sum of all areas was allocated.
+            let place = unsafe { first.add(at * 128) };
+            at += lines;
+            place
+        });
+    let areas = Areas {
+        lines,
+        queues,
+        seats,
+        status,
+        failure,
+        counters,
+        waited,
+        cells,
+        shard_ids,
+        stamps: slots,
+        events: slots,
+        strides: (0, 0),
+        mapping: Arc::new(Memory { first, bytes }),
+    };
+    // SAFETY: I1.
+    unsafe { begin(declaration, &areas) }?;
+    Ok(areas)
+}

@@ -1,0 +1,197 @@
+//! Virtual processes on a segment. Each has a thread that may die at any access, and a keeper that
+//! starts it again, which does not die.
+//!
+//! - I1: A life takes its seat before it makes the handle, and there is one handle of a seat at a
+//!   time: a seat is taken from a process only after its death was proven.
+//! - I2: A producer notes how far it has come before it begins an action, so a life that begins
+//!   after a death repeats none.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use slipring::StartAt;
+use slipring::segment::SegmentRing;
+use slipring_coherence::sync::{Builder, JoinHandle, spin_loop};
+
+use super::consumers::Driven;
+use super::env::Env;
+use super::handles::{Handle, Held};
+use super::memory::Heap;
+use super::producers::act;
+use crate::oracle::{Log, Parts, Watch};
+use crate::program::{Drive, Kind, Verb};
+use crate::segment::SegmentPlan;
+
+/// The part of a process.
+#[derive(Clone)]
+enum Role {
+    /// Drives the handle of this number, of a stage.
+    Stage { stage: usize, kind: Kind, handle: usize, drive: Drive },
+    /// Publishes.
+    Producer { verbs: Vec<Verb>, shared: bool, done: Arc<AtomicUsize> },
+    /// Joins a tap.
+    Subscriber { tap: usize, drive: Drive, number: usize },
+}
+
+/// How a life ended that did not end in death.
+enum Ended {
+    /// Nothing is left to do.
+    Over,
+    /// The process has left, or found no place, and comes again.
+    Again,
+}
+
+/// Runs the processes of a segment until all have ended. `first`: a number that no other virtual
+/// process has, nor those after it.
+pub fn run(plan: &SegmentPlan, log: &Arc<Log>, first: u32) -> Result<(), slipring::BuildError> {
+    log.shared_by_processes();
+    let heap = Arc::new(Heap::new(plan)?);
+    let mut roles = Vec::new();
+    for (stage, of) in plan.ring.stages.iter().enumerate() {
+        let drives = of.drives.iter().enumerate();
+        roles.extend(drives.map(|(handle, drive)| Role::Stage {
+            stage,
+            kind: of.kind,
+            handle,
+            drive: *drive,
+        }));
+    }
+    let shared = plan.producers.len() > 1;
+    let done = || Arc::new(AtomicUsize::new(0));
+    let producer =
+        |verbs: &Vec<Verb>| Role::Producer { verbs: verbs.clone(), shared, done: done() };
+    roles.extend(plan.producers.iter().map(producer));
+    let subscribers = plan.subscribers.iter().enumerate();
+    roles.extend(subscribers.map(|(number, (tap, drive))| Role::Subscriber {
+        tap: *tap,
+        drive: *drive,
+        number,
+    }));
+    let keepers: Vec<JoinHandle<()>> = roles
+        .into_iter()
+        .enumerate()
+        .map(|(number, role)| {
+            let (heap, log) = (heap.clone(), log.clone());
+            let name = format!("keeper {number}");
+            let keep = move || keep(&heap, &log, role, first + 1_000 * number as u32);
+            Builder::new().name(name).spawn(keep).expect("the machine has cores for all")
+        })
+        .collect();
+    for keeper in keepers {
+        if let Err(payload) = keeper.join() {
+            std::panic::resume_unwind(payload);
+        }
+    }
+    Ok(())
+}
+
+/// Starts a process again and again, until it has nothing left to do.
+fn keep(heap: &Arc<Heap>, log: &Arc<Log>, mut role: Role, first: u32) {
+    for process in first.. {
+        let (own_heap, own_log, own_role) = (heap.clone(), log.clone(), role.clone());
+        let life = move || live(&own_heap, &own_log, own_role, process);
+        let name = format!("process {process}");
+        let started = Builder::new().name(name).process(process).spawn(life);
+        let ended = started.expect("the machine has cores for all").join();
+        if let Ok(Ended::Over) = ended {
+            return;
+        }
+        // Each has its quirk in its first life only.
+        match &mut role {
+            Role::Stage { drive, .. } | Role::Subscriber { drive, .. } => drive.quirk = None,
+            Role::Producer { .. } => {}
+        }
+        spin_loop();
+    }
+}
+
+/// A life of a process, from its attachment until it leaves.
+fn live(heap: &Heap, log: &Arc<Log>, role: Role, process: u32) -> Ended {
+    let Some(number) = heap.places.take(process) else { return Ended::Again };
+    let ended = match heap.attach(number, process) {
+        Ok(ring) => act_out(heap, &ring, log, role, (number, process)),
+        Err(error) => {
+            log.violation(format!("a process cannot attach: {error}"));
+            Ended::Over
+        }
+    };
+    heap.places.leave(number);
+    ended
+}
+
+fn act_out(
+    heap: &Heap,
+    ring: &SegmentRing<Parts>,
+    log: &Arc<Log>,
+    role: Role,
+    (number, process): (u32, u32),
+) -> Ended {
+    let seat_of = |seats: Range<usize>| heap.take_any(ring, seats, number, process);
+    match role {
+        Role::Stage { stage, kind, handle, drive } => {
+            let seats = ring.seats_of(stage);
+            let own = seats.start + handle;
+            let seat = seat_of(if kind.is_pool() { seats } else { own..own + 1 });
+            let Some(seat) = seat else { return Ended::Again };
+            // SAFETY: I1, and the stage was declared with this kind.
+            let handle: Box<dyn Handle> = unsafe {
+                match kind {
+                    Kind::Reader => Box::new(Held::new(ring.reader(stage))),
+                    Kind::Writer => Box::new(Held::new(ring.writer(stage))),
+                    Kind::PoolReader => Box::new(Held::new(ring.pool_reader(stage, seat))),
+                    Kind::PoolWriter => Box::new(Held::new(ring.pool_writer(stage, seat))),
+                    Kind::ShardReader => Box::new(Held::new(ring.shard_reader(stage, handle))),
+                    Kind::ShardWriter => Box::new(Held::new(ring.shard_writer(stage, handle))),
+                    Kind::Tap => return Ended::Over,
+                }
+            };
+            let mut watch = Watch::new(log, stage, None);
+            match kind.is_pool() {
+                // A worker is told with each chunk, so any event may come again after a death.
+                true => watch.may_repeat(),
+                false => watch.may_repeat_at(handle.redelivered()),
+            }
+            drive_to_end(handle, watch, drive)
+        }
+        Role::Producer { verbs, shared, done } => {
+            if ring.is_over() {
+                return Ended::Over;
+            }
+            let Some(seat) = seat_of(ring.seats_of(ring.producer_party())) else {
+                return Ended::Again;
+            };
+            let go_on = |producer: &mut dyn super::producers::Acts| {
+                while let Some(verb) = verbs.get(done.fetch_add(1, Relaxed)) {
+                    if !act(producer, *verb, log) {
+                        break;
+                    }
+                }
+            };
+            match shared {
+                // SAFETY: I1.
+                true => go_on(&mut unsafe { ring.shared_producer(seat) }),
+                // SAFETY: I1.
+                false => go_on(&mut unsafe { ring.producer() }),
+            }
+            Ended::Over
+        }
+        Role::Subscriber { tap, drive, number } => {
+            let Ok(reader) = ring.subscribe(tap, StartAt::Oldest) else { return Ended::Over };
+            // Each life is a reader of its own.
+            let subscriber = number + process as usize;
+            let watch = Watch::new(log, tap, Some(subscriber));
+            drive_to_end(Box::new(Held::new(reader)), watch, drive);
+            Ended::Over
+        }
+    }
+}
+
+fn drive_to_end(handle: Box<dyn Handle>, watch: Watch, drive: Drive) -> Ended {
+    let (leaving_fails, mirror) = (false, None);
+    let driven = Driven { handle, watch, drive, leaving_fails, mirror };
+    match driven.run(&Env::default(), 0) {
+        true => Ended::Over,
+        false => Ended::Again,
+    }
+}

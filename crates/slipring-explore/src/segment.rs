@@ -1,0 +1,145 @@
+//! Segments as plain data: a ring that virtual processes share, and these processes.
+//!
+//! - I1: A process that dies is started again, and goes on where its last life stopped, so each
+//!   program ends.
+
+use serde::{Deserialize, Serialize};
+use slipring::segment::OnDeath;
+use slipring_coherence::Dice;
+
+use crate::program::{
+    By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits,
+};
+
+/// A ring that processes share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SegmentPlan {
+    /// The ring. Its stages' drives belong to processes of their own, one for each handle.
+    pub ring: RingPlan,
+    /// The effect of the death of each stage's process.
+    pub on_death: Vec<Death>,
+    /// The effect of the death of the producers' processes.
+    pub producer_on_death: Death,
+    /// The actions of each producer's process.
+    pub producers: Vec<Vec<Verb>>,
+    /// The processes that join taps, by the taps' numbers.
+    pub subscribers: Vec<(usize, Drive)>,
+}
+
+/// The effect of a process's death.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Death {
+    Wait,
+    Tell,
+    Fail,
+}
+
+impl Death {
+    /// The library's effect of this name.
+    pub fn effect(self) -> OnDeath {
+        match self {
+            Death::Wait => OnDeath::Wait,
+            Death::Tell => OnDeath::Tell,
+            Death::Fail => OnDeath::Fail,
+        }
+    }
+}
+
+/// Returns a random segment.
+pub fn random(dice: &mut Dice) -> SegmentPlan {
+    let capacity = dice.pick(&[1, 2, 2, 4, 4, 8]);
+    let death = |dice: &mut Dice| dice.pick(&[Death::Wait, Death::Wait, Death::Tell, Death::Fail]);
+    let mut stages = Vec::new();
+    for number in 0..1 + dice.below(3) as usize {
+        let kind = dice.pick(&[
+            Kind::Reader,
+            Kind::Reader,
+            Kind::Writer,
+            Kind::PoolReader,
+            Kind::PoolWriter,
+            Kind::ShardReader,
+            Kind::Tap,
+        ]);
+        let first = stages.iter().all(|stage: &StagePlan| stage.kind != Kind::Tap);
+        let kind = if kind == Kind::Tap && !(first && number > 0) { Kind::Reader } else { kind };
+        let handles = match kind {
+            Kind::Reader | Kind::Writer => 1,
+            Kind::Tap => 0,
+            _ => 1 + dice.below(3.min(capacity as u64)) as usize,
+        };
+        stages.push(StagePlan {
+            kind,
+            room: if kind == Kind::Tap { 1 + dice.below(2) as usize } else { 0 },
+            after: (0..number).filter(|_| dice.one_in(3)).collect(),
+            wait: None,
+            on_fault: Fault::Stop,
+            mirror: 0,
+            drives: (0..handles).map(|_| drive(dice, capacity)).collect(),
+        });
+    }
+    let producers = 1 + dice.below(3);
+    let mut ring = RingPlan {
+        capacity,
+        first: dice.pick(&[0, 0, u64::MAX - 10, (1 << 48) - 6]),
+        shared: producers > 1,
+        contiguous: false,
+        wait: dice.pick(&[Waits::Blocking, Waits::Adaptive, Waits::Park, Waits::BusySpin]),
+        front: Front::Handles,
+        stages,
+    };
+    ring.repair();
+    let verbs = |dice: &mut Dice| (0..1 + dice.below(4)).map(|_| verb(dice, capacity)).collect();
+    let taps: Vec<usize> =
+        (0..ring.stages.len()).filter(|&stage| ring.stages[stage].kind == Kind::Tap).collect();
+    SegmentPlan {
+        on_death: ring.stages.iter().map(|_| death(dice)).collect(),
+        producer_on_death: death(dice),
+        producers: (0..producers).map(|_| verbs(dice)).collect(),
+        subscribers: subscribers(dice, &taps, capacity),
+        ring,
+    }
+}
+
+fn subscribers(dice: &mut Dice, taps: &[usize], capacity: usize) -> Vec<(usize, Drive)> {
+    let mut all = Vec::new();
+    for &tap in taps {
+        for _ in 0..1 + dice.below(2) {
+            let quirk = dice.one_in(2).then(|| (1 + dice.below(5), Quirk::Leave));
+            all.push((tap, Drive { quirk, ..drive(dice, capacity) }));
+        }
+    }
+    all
+}
+
+fn drive(dice: &mut Dice, capacity: usize) -> Drive {
+    let by = match dice.below(7) {
+        0..2 => By::ForEach,
+        2 => By::Poll,
+        3 => By::Batch,
+        4 => By::Try,
+        5 => By::Deadline(dice.below(100)),
+        _ => By::Task(dice.pick(&[0, 1, 3])),
+    };
+    let quirk = dice.one_in(5).then(|| {
+        (1 + dice.below(5), dice.pick(&[Quirk::DropBatch, Quirk::ReleaseFront, Quirk::Leave]))
+    });
+    Drive { by, max: 1 + dice.below(2 * capacity as u64) as usize, quirk }
+}
+
+fn verb(dice: &mut Dice, capacity: usize) -> Verb {
+    let some = |dice: &mut Dice| 1 + dice.below(5);
+    let len = |dice: &mut Dice| 1 + dice.below(capacity as u64) as usize;
+    match dice.below(12) {
+        0..3 => Verb::Publish(some(dice)),
+        3..5 => Verb::Try(some(dice)),
+        5 => Verb::By(dice.below(100)),
+        6 => Verb::All(some(dice)),
+        7 => Verb::Batches(len(dice), some(dice)),
+        8..10 => {
+            let fates = [Fate::Publish, Fate::Publish, Fate::Drop, Fate::Forget];
+            Verb::Claim(len(dice), dice.pick(&fates))
+        }
+        10 => Verb::OrDrop(some(dice)),
+        _ => Verb::Task(some(dice), dice.pick(&[0, 0, 1])),
+    }
+}
