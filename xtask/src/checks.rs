@@ -108,8 +108,8 @@ pub fn explore(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
     step.run(&Call::cargo("run --quiet -p slipring-explore --").args(args))
 }
 
-/// Runs the cases that once failed, those that a twin still has to fail, and new random programs for
-/// a minute.
+/// Runs the cases that once failed, those that a twin still has to fail, and new random programs
+/// for a minute.
 pub fn explored(step: &mut Step) -> Result<(), Trouble> {
     let run = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
     for file in layout::CASES {

@@ -69,7 +69,13 @@ impl Running {
             }
             // All sleep. Their stores do not.
             self.memory.commit_everywhere();
-            let (core, until) = self.timed_sleepers().min_by_key(|(_, until)| *until)?;
+            let rescues = self.shuffle.as_ref()?.schedule.rescues;
+            let may_end = |core: usize| match self.places[core].state {
+                State::Asleep(asleep) => rescues || asleep.cause == Sleep::Time,
+                _ => false,
+            };
+            let timed = self.timed_sleepers().filter(|(core, _)| may_end(*core));
+            let (core, until) = timed.min_by_key(|(_, until)| *until)?;
             self.leap(core, until);
         }
     }

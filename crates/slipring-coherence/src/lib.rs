@@ -236,8 +236,8 @@ pub fn has_membarrier() -> bool {
 }
 
 /// Kills a virtual process: all of its threads end where they are, and no destructor runs. The
-/// calling thread does not go on if it is one of them. Returns whether the process lived. Outside of
-/// a simulation, nothing happens.
+/// calling thread does not go on if it is one of them. Returns whether the process lived. Outside
+/// of a simulation, nothing happens.
 ///
 /// Processes die by chance, too, in a run by a [schedule](Schedule::deaths).
 ///

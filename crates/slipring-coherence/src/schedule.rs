@@ -171,6 +171,10 @@ pub struct Schedule {
     pub spurious: u64,
     /// The clock leaps to the end of some sleep once in so many turns; 0: only when all sleep.
     pub leaps: u64,
+    /// Whether a timer ends a sleep (except one that only waits for time to pass) when all threads
+    /// sleep. Without such rescues, a lost wake-up is a deadlock, also where sleeps have limits.
+    #[serde(default = "rescues")]
+    pub rescues: bool,
     /// A virtual process dies once in so many accesses, on average; 0: never.
     #[serde(default)]
     pub deaths: u64,
@@ -202,6 +206,7 @@ impl Schedule {
             late_stores: dice.pick(&[0, 4, 16, 64]),
             spurious: dice.pick(&[0, 0, 0, 20]),
             leaps: dice.pick(&[0, 0, 10, 100]),
+            rescues: true,
             deaths: dice.pick(&[16, 64, 256, 1024]),
             most_deaths: 1 + dice.below(4),
             cores: dice.pick(&[1, 2, 4, 16]),
@@ -210,6 +215,10 @@ impl Schedule {
             limit: 2_000_000,
         }
     }
+}
+
+fn rescues() -> bool {
+    true
 }
 
 impl fmt::Display for Schedule {
@@ -227,6 +236,7 @@ impl fmt::Display for Schedule {
         if *leaps != 0 {
             write!(f, "; the clock leaps once in {leaps} turns")?;
         }
+        f.write_str(if self.rescues { "" } else { "; no rescue by a timer" })?;
         f.write_str(if self.membarrier { "" } else { "; no membarrier" })?;
         f.write_str(if self.short { "" } else { "; all repetitions as in earnest" })
     }

@@ -1,9 +1,9 @@
 //! Building and running a simulation.
 //!
 //! - I1: The bodies' borrows last for `'a`. `run` returns when each coroutine has ended, or will
-//!   never be resumed: then it is leaked, so nothing uses the borrows after `run`. Only the stack of
-//!   a dead process's thread is used again, with no destructor of what was on it: as in a process
-//!   that was killed.
+//!   never be resumed: then it is leaked, so nothing uses the borrows after `run`. Only the stack
+//!   of a dead process's thread is used again, with no destructor of what was on it: as in a
+//!   process that was killed.
 
 use std::mem;
 use std::ptr::NonNull;

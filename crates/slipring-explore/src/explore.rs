@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use slipring_coherence::{Planted, Schedule};
+use slipring_coherence::Planted;
 
 use crate::case::Case;
 use crate::generate::{self, Shape};
@@ -60,12 +60,9 @@ impl Search {
     }
 
     fn case(&self, seed: u64) -> Case {
-        Case {
-            twin: self.twin.map(str::to_owned),
-            found: String::new(),
-            schedule: Schedule::new(seed),
-            program: generate::program(self.shape_of(seed), seed),
-        }
+        let program = generate::program(self.shape_of(seed), seed);
+        let (twin, found) = (self.twin.map(str::to_owned), String::new());
+        Case { twin, found, schedule: generate::schedule(&program, seed), program }
     }
 
     /// Runs one seed, and says all about it. Returns whether it holds.

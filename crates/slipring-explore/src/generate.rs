@@ -3,12 +3,12 @@
 //! - I1: Each program ends under every schedule, unless the library breaks a promise. So a handler
 //!   publishes only into rings that do not wait for its own, and some handle of each stage stays.
 
-use slipring_coherence::Dice;
+use slipring_coherence::{Dice, Schedule};
 
-use crate::program::{
-    Actor, Answer, By, Drive, Fate, Fault, Front, Kind, Look, Program, Quirk, RingPlan, StagePlan,
-    Verb, Waits,
+use crate::plan::{
+    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits,
 };
+use crate::program::{Actor, Look, Program};
 use crate::segment;
 
 /// A family of programs.
@@ -68,6 +68,9 @@ pub fn program(shape: Shape, seed: u64) -> Program {
             Shape::Disrupted if dice.one_in(2) => {
                 Front::Handlers(dice.pick(&[None, Some(1), Some(2)]))
             }
+            Shape::Rings if number == 0 && dice.one_in(2) => {
+                Front::Handlers(dice.pick(&[None, Some(1), Some(2)]))
+            }
             _ => Front::Handles,
         };
         let mut ring = ring(dice, front);
@@ -115,6 +118,28 @@ pub fn program(shape: Shape, seed: u64) -> Program {
         program.actors.push(Actor::Monitor { ring: 0, times: 1 + dice.below(5) });
     }
     program
+}
+
+/// Returns the schedule of a seed for a program. Where every wait is ended by a notification, a part
+/// of the schedules lets no timer rescue a lost one.
+pub fn schedule(program: &Program, seed: u64) -> Schedule {
+    let schedule = Schedule::new(seed);
+    let notified = |wait: Waits| {
+        matches!(wait, Waits::Blocking | Waits::Park | Waits::BusySpin | Waits::Yielding)
+    };
+    let segments = program.segments.iter().map(|segment| &segment.ring);
+    let all_notified = program.rings.iter().chain(segments).all(|ring| {
+        let stages = ring.stages.iter().filter_map(|stage| stage.wait);
+        // A handler that publishes asks again and again whether it waits for itself.
+        let drives = ring.stages.iter().flat_map(|stage| &stage.drives);
+        let mut quirks = drives.filter_map(|drive| drive.quirk);
+        stages.chain([ring.wait]).all(notified)
+            && !quirks.any(|(_, quirk)| matches!(quirk, Quirk::Publish(_)))
+    });
+    match all_notified && Dice::new(!seed).one_in(2) {
+        true => Schedule { rescues: false, spurious: 0, leaps: 0, deaths: 0, ..schedule },
+        false => schedule,
+    }
 }
 
 fn ring(dice: &mut Dice, front: Front) -> RingPlan {
@@ -240,19 +265,37 @@ fn verb(dice: &mut Dice, capacity: usize, budget: u64) -> Verb {
 fn add_visitors(dice: &mut Dice, program: &mut Program) {
     let capacity = program.rings[0].capacity;
     let leaving = |dice: &mut Dice| {
-        let quirk = dice.one_in(2).then(|| (1 + dice.below(6), Quirk::Leave));
+        let leaving = dice.pick(&[Quirk::Leave, Quirk::LeaveInside]);
+        let quirk = dice.one_in(2).then(|| (1 + dice.below(6), leaving));
         let drive = drive(dice, capacity);
         Drive { quirk: quirk.or(drive.quirk), ..drive }
     };
     let ring = &mut program.rings[0];
-    if dice.one_in(2) || !ring.stages.iter().any(|stage| stage.kind.is_pool()) {
+    if dice.one_in(8) {
+        // A ring with readers that come and go, and no others: nobody answers a request.
+        ring.stages.clear();
+        for actor in &mut program.actors {
+            if let Actor::Producer { verbs, .. } = actor {
+                verbs.retain(|verb| !matches!(verb, Verb::Ask(..)));
+            }
+        }
+    }
+    let ring = &mut program.rings[0];
+    let taps = match ring.stages.iter().any(|stage| stage.kind.is_pool()) {
+        true => dice.below(2),
+        false => 1 + dice.below(2),
+    };
+    for _ in 0..taps {
+        let ring = &mut program.rings[0];
         let stage = ring.stages.len();
         let room = 1 + dice.below(3) as usize;
         let behind = dice.one_in(2);
+        let earlier = |number: &usize| ring.stages[*number].kind != Kind::Tap;
         let tap = StagePlan {
             kind: Kind::Tap,
             room,
-            after: (0..stage).filter(|_| dice.one_in(3)).collect(),
+            // A tap cannot come after another one.
+            after: (0..stage).filter(earlier).filter(|_| dice.one_in(3)).collect(),
             wait: None,
             on_fault: Fault::Stop,
             mirror: 0,
@@ -263,7 +306,9 @@ fn add_visitors(dice: &mut Dice, program: &mut Program) {
             let follower = StagePlan {
                 kind: dice.pick(&[Kind::Reader, Kind::Writer]),
                 room: 0,
-                after: vec![stage],
+                after: (0..=stage)
+                    .filter(|&number| number == stage || ring.stages[number].kind == Kind::Tap)
+                    .collect(),
                 wait: None,
                 on_fault: Fault::Stop,
                 mirror: 0,
@@ -304,8 +349,8 @@ fn disrupt(dice: &mut Dice, program: &mut Program) {
             let stage = dice.below(ring.stages.len() as u64) as usize;
             let handle = dice.below(ring.stages[stage].drives.len() as u64) as usize;
             let quirk = dice.pick(&match ring.front {
-                Front::Handles => [Quirk::Panic, Quirk::Leave, Quirk::Halt],
-                Front::Handlers(_) => [Quirk::Panic, Quirk::Fail, Quirk::Fail],
+                Front::Handles => [Quirk::Panic, Quirk::Leave, Quirk::LeaveInside, Quirk::Halt],
+                Front::Handlers(_) => [Quirk::Panic, Quirk::Panic, Quirk::Fail, Quirk::Fail],
             });
             ring.stages[stage].drives[handle].quirk = Some((at, quirk));
         } else {
@@ -314,7 +359,8 @@ fn disrupt(dice: &mut Dice, program: &mut Program) {
                 .collect();
             let actor = dice.pick(&producers);
             if let Actor::Producer { verbs, .. } = &mut program.actors[actor] {
-                let verb = dice.pick(&[Verb::Panic, Verb::Halt, Verb::CloseAll]);
+                let ends = [Verb::Panic, Verb::Halt, Verb::CloseAll, Verb::CloseAll];
+                let verb = dice.pick(&ends);
                 let place = dice.below(verbs.len() as u64 + 1) as usize;
                 if verb != Verb::CloseAll || shared {
                     verbs.insert(place, verb);

@@ -25,7 +25,8 @@ struct Hunted {
 }
 
 /// Hunts for each twin whose name contains one of the filters, or without filters for each that is
-/// no ordering, `time` long each, several at a time. Writes a table to `out`, and the cases to `cases`. Returns whether all were found.
+/// no ordering, `time` long each, several at a time. Writes a table to `out`, and the cases to
+/// `cases`. Returns whether all were found.
 ///
 /// # Errors
 ///

@@ -11,6 +11,7 @@ mod explore;
 mod generate;
 mod hunt;
 mod oracle;
+mod plan;
 mod play;
 mod program;
 mod segment;

@@ -18,7 +18,7 @@ use slipring::{
     AwaitError, BatchError, Cause, ClaimError, Failure, PRODUCER, Promise, Report, WaitError,
 };
 
-use crate::program::{Kind, RingPlan, Waits};
+use crate::plan::{Kind, RingPlan, Waits};
 
 /// Lets the schedule choose another thread here, in the middle of a handler.
 pub fn point() {
@@ -170,6 +170,8 @@ struct Notes {
     retried: Vec<String>,
     /// The positions and identities that observers saw.
     observed: Vec<(u64, u64)>,
+    /// The stage and the position of the failure that calls have told of.
+    failure: Option<(String, Option<u64>)>,
     /// Whether processes share the ring.
     processes: bool,
     /// Whether readers of taps may have been asked to leave.
@@ -296,13 +298,16 @@ impl Log {
             WaitError::Closed => {
                 closing || self.notes().processes || disruptions.contains(&Disruption::CloseAll)
             }
-            // A process that died while it wrote down a failure leaves no reason.
-            WaitError::Halted => {
-                disruptions.contains(&Disruption::Halt) || slipring_coherence::deaths() != 0
+            // A process that died while it wrote down the failure that another death caused leaves
+            // no reason.
+            WaitError::Halted if slipring_coherence::deaths() > 1 => {
+                self.disrupt(Disruption::Halt);
+                true
             }
+            WaitError::Halted => disruptions.contains(&Disruption::Halt),
             WaitError::Failed(failure) => self.failure_fits(failure),
             WaitError::Left => self.notes().evicts,
-            // What a segment's plan says of deaths is checked by its model.
+            // It tells of a death that has happened.
             WaitError::PeerDead(_) => slipring_coherence::deaths() != 0,
             WaitError::TimedOut(_) => {
                 let waits = self.plan.stages.iter().filter_map(|stage| stage.wait);
@@ -357,9 +362,16 @@ impl Log {
             return slipring_coherence::deaths() != 0;
         }
         let stage = failure.stage().to_string();
-        let notes = self.notes();
+        let mut notes = self.notes();
         // No retry follows a halt.
         let halted = notes.disruptions.contains(&Disruption::Halt);
+        let told = (stage.clone(), failure.seq());
+        let first = notes.failure.get_or_insert(told.clone()).clone();
+        if first != told {
+            drop(notes);
+            self.violation(format!("a call told of {told:?}, another one of {first:?}"));
+            return true;
+        }
         (halted && notes.retried.contains(&stage))
             || notes.disruptions.contains(&Disruption::Failure(stage))
     }
@@ -431,7 +443,9 @@ impl Log {
             .filter(|(_, fate)| matches!(fate, Fate::Published(_)))
             .map(|(id, _)| *id)
             .collect();
-        let all_well = notes.disruptions.is_empty();
+        // What was published before all producers were closed is handled all the same.
+        let ends_well = |how: &Disruption| *how == Disruption::CloseAll;
+        let all_well = notes.disruptions.iter().all(ends_well);
         for (stage, seen) in notes.seen.iter().enumerate() {
             let ids: BTreeSet<u64> = seen.values().copied().collect();
             let missed: Vec<_> = published.difference(&ids).collect();
@@ -449,7 +463,8 @@ impl Log {
                 }
             }
         }
-        if let (Some(report), true) = (report, all_well) {
+        // A call that failed may have published a part of its events.
+        if let (Some(report), true) = (report, notes.disruptions.is_empty()) {
             self.check_report(&notes, published.len() as u64, report, &mut wrong);
         }
         drop(notes);

@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 use slipring::segment::OnDeath;
 use slipring_coherence::Dice;
 
-use crate::program::{
-    By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits,
-};
+use crate::plan::{By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits};
 
 /// A ring that processes share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +30,8 @@ pub enum Death {
     Wait,
     Tell,
     Fail,
+    /// The ring closes, if its only producer dies.
+    Close,
 }
 
 impl Death {
@@ -41,6 +41,7 @@ impl Death {
             Death::Wait => OnDeath::Wait,
             Death::Tell => OnDeath::Tell,
             Death::Fail => OnDeath::Fail,
+            Death::Close => OnDeath::Close,
         }
     }
 }
@@ -93,7 +94,10 @@ pub fn random(dice: &mut Dice) -> SegmentPlan {
         (0..ring.stages.len()).filter(|&stage| ring.stages[stage].kind == Kind::Tap).collect();
     SegmentPlan {
         on_death: ring.stages.iter().map(|_| death(dice)).collect(),
-        producer_on_death: death(dice),
+        producer_on_death: match producers {
+            1 if dice.one_in(3) => Death::Close,
+            _ => death(dice),
+        },
         producers: (0..producers).map(|_| verbs(dice)).collect(),
         subscribers: subscribers(dice, &taps, capacity),
         ring,

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use slipring_coherence::{Order, Schedule};
 
 use crate::case::Case;
+use crate::plan::{By, Front, Kind, Quirk, RingPlan, Verb, Waits};
 use crate::play::play;
-use crate::program::{Actor, By, Front, Kind, Program, Quirk, RingPlan, Verb, Waits};
+use crate::program::{Actor, Program};
 
 /// Number of schedules under which a smaller program may fail.
 const SCHEDULES: u64 = 60;
@@ -170,8 +171,8 @@ fn candidates(program: &Program) -> Vec<Program> {
 /// Whether a ring can be built and ends: pools need a slot for each worker, and without a stage no
 /// request is answered.
 fn is_sound(ring: &RingPlan) -> bool {
-    let mut handled = ring.stages.iter().filter(|stage| stage.kind != Kind::Tap).peekable();
-    handled.peek().is_some()
+    let mut handled = ring.stages.iter().filter(|stage| stage.kind != Kind::Tap);
+    !ring.stages.is_empty()
         && handled.all(|stage| stage.drives.len().max(stage.room) <= ring.capacity)
 }
 

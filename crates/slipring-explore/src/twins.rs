@@ -7,8 +7,8 @@ const TWINS: &str = include_str!(concat!(env!("OUT_DIR"), "/twins.txt"));
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Twin {
     pub name: &'static str,
-    /// Whether it weakens the ordering of an access, and nothing else. All accesses of the simulator
-    /// are ordered as on x86, where such a twin is no defect.
+    /// Whether it weakens the ordering of an access, and nothing else. All accesses of the
+    /// simulator are ordered as on x86, where such a twin is no defect.
     pub is_ordering: bool,
 }
 

@@ -67,9 +67,9 @@ impl Builder {
         self
     }
 
-    /// Makes the thread one of a virtual process, which can [die](crate::kill). Without this call, a
-    /// thread belongs to the process of the thread that starts it. Outside of a simulation, nothing
-    /// changes.
+    /// Makes the thread one of a virtual process, which can [die](crate::kill). Without this call,
+    /// a thread belongs to the process of the thread that starts it. Outside of a simulation,
+    /// nothing changes.
     ///
     /// Example: [`kill`](crate::kill).
     #[must_use]

@@ -13,7 +13,7 @@ use slipring_coherence::sync;
 use super::env::Env;
 use super::handles::{Ask, Finish, Handle};
 use crate::oracle::{Disruption, Seen, Watch, goes_on};
-use crate::program::{By, Drive, Fault, Quirk};
+use crate::plan::{By, Drive, Fault, Quirk};
 
 /// The payload of a panic that the program has planned.
 pub struct Planned;
@@ -51,14 +51,14 @@ impl Progress<'_> {
     fn act(&mut self, quirk: Quirk) {
         match quirk {
             Quirk::Panic => {
-                if self.drive.by == By::Raw {
-                    // The panic drops the handle, which a raw call has taken apart.
-                    self.watch.log().disrupt(Disruption::Failure(self.watch.name()));
-                    self.leaves = true;
-                }
+                self.leaves |= self.drive.by == By::Raw;
                 panic_as_planned()
             }
             Quirk::Leave => self.leaves = true,
+            Quirk::LeaveInside => {
+                self.leaves = true;
+                panic_as_planned()
+            }
             Quirk::Sleep(micros) => sync::sleep(Duration::from_micros(micros)),
             Quirk::Halt => {
                 self.watch.log().disrupt(Disruption::Halt);
@@ -209,6 +209,11 @@ impl Driven {
 
 impl Progress<'_> {
     fn step(&mut self, handle: &mut dyn Handle) -> After {
+        // A panic drops the handle that a raw call has taken apart, before this function knows.
+        let panics = matches!(self.drive.quirk, Some((_, Quirk::Panic | Quirk::LeaveInside)));
+        if self.drive.by == By::Raw && panics {
+            self.watch.log().disrupt(Disruption::Failure(self.watch.name()));
+        }
         let goes_on = match catch_unwind(AssertUnwindSafe(|| self.call(handle))) {
             Ok(goes_on) => goes_on,
             Err(payload) if payload.is::<Planned>() => true,

@@ -19,7 +19,7 @@ use slipring::{BuildError, Wait};
 use slipring_coherence::has_died;
 
 use crate::oracle::{Log, Parts, point};
-use crate::program::Kind;
+use crate::plan::Kind;
 use crate::segment::SegmentPlan;
 
 /// Number of participants that a segment has places for.

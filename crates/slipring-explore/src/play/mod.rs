@@ -20,7 +20,8 @@ use slipring_coherence::sync::{Builder, JoinHandle, spin_loop};
 use slipring_coherence::{Machine, Report, Schedule, Simulation, Topology};
 
 use crate::oracle::{Log, Watch};
-use crate::program::{Actor, By, Program, Verb};
+use crate::plan::{By, Verb};
+use crate::program::{Actor, Program};
 use consumers::Driven;
 use env::Env;
 use rings::Started;

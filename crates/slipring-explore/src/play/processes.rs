@@ -20,7 +20,7 @@ use super::handles::{Handle, Held};
 use super::memory::Heap;
 use super::producers::act;
 use crate::oracle::{Log, Parts, Watch};
-use crate::program::{Drive, Kind, Verb};
+use crate::plan::{Drive, Kind, Verb};
 use crate::segment::SegmentPlan;
 
 /// The part of a process.
@@ -161,6 +161,11 @@ fn act_out(
             let Some(seat) = seat_of(ring.seats_of(ring.producer_party())) else {
                 return Ended::Again;
             };
+            // A dead producer's recoverer closes the ring before it frees the place.
+            if !shared && ring.is_over() {
+                ring.seat(seat).free(number);
+                return Ended::Over;
+            }
             let go_on = |producer: &mut dyn super::producers::Acts| {
                 while let Some(verb) = verbs.get(done.fetch_add(1, Relaxed)) {
                     if !act(producer, *verb, log) {

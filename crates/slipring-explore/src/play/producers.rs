@@ -17,7 +17,7 @@ use slipring_coherence::sync;
 use super::consumers::{Planned, panic_as_planned};
 use super::handles::poll_some;
 use crate::oracle::{Disruption, Event, Log, Parts};
-use crate::program::{Answer, Fate, Verb};
+use crate::plan::{Answer, Fate, Verb};
 
 /// A producer, alone or one of many.
 pub enum Tx<L: Layout> {

@@ -14,7 +14,7 @@ use super::env::{AnyRing, Env, Subscribed};
 use super::handles::{Handle, Held};
 use super::producers::{Tx, produce};
 use crate::oracle::{Event, Log, Watch};
-use crate::program::{Fault, Front, Kind, RingPlan, StagePlan, Verb};
+use crate::plan::{Fault, Front, Kind, RingPlan, StagePlan, Verb};
 
 /// A ring's place for visitors.
 enum Visited<L: Layout> {

@@ -13,8 +13,8 @@
 //!   (`owner::Owner::end`). So these threads never drop the last reference: the thread that drops
 //!   the last handle unmaps the segment.
 //! - I3: while a task is registered, the thread checks for deaths once per notice, as a waiting
-//!   call does. It also asks whether the task's handle may proceed: a notifier may have died between
-//!   its store and the notification. A thread that sleeps polls once per notice, too.
+//!   call does. It also asks whether the task's handle may proceed, because a notifier may have
+//!   died between its store and the notification. A thread that sleeps polls once per notice, too.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;

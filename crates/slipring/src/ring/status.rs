@@ -109,8 +109,8 @@ impl FailureRecord {
     /// Number of 128-byte lines of a record.
     pub(crate) const LINES: usize = size_of::<FailureRecord>().div_ceil(128);
 
-    /// Writes the first failure. If another process was first, waits until that one's failure is
-    /// written, at most for [`PATIENCE`].
+    /// Writes the first failure. If another process was first, waits until its failure is written,
+    /// at most for [`PATIENCE`].
     fn write(&self, party: usize, seq: Option<u64>, text: &str) {
         if self.state.compare_exchange(EMPTY, BEGUN, Relaxed, Relaxed).is_err() {
             let began = now();

@@ -1,0 +1,325 @@
+//! Rings as plain data: their stages, how handles are driven, and what producers do.
+//!
+//! - I1: Stages of a ring come after stages of smaller numbers only.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
+
+/// A ring, and the threads of its stages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RingPlan {
+    /// Number of slots, a power of two.
+    pub capacity: usize,
+    /// First position.
+    pub first: u64,
+    /// Whether several producers share the ring.
+    pub shared: bool,
+    /// Whether the events lie side by side.
+    pub contiguous: bool,
+    /// How its threads wait.
+    pub wait: Waits,
+    /// Who runs the stages.
+    pub front: Front,
+    /// The stages, in the order of their declaration.
+    pub stages: Vec<StagePlan>,
+}
+
+/// Who runs a ring's stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Front {
+    /// The program's own threads, with a handle each.
+    Handles,
+    /// The library, on a thread for each stage, or on so many shared ones.
+    Handlers(Option<usize>),
+}
+
+/// A way to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waits {
+    BusySpin,
+    Yielding,
+    Sleeping,
+    Blocking,
+    Phased,
+    YieldBlock,
+    SpinBlock,
+    YieldSleep,
+    SpinSleep,
+    Adaptive,
+    Budget,
+    /// Blocking, with a time after which a wait ends.
+    Timeout,
+    /// A strategy of the user's, which parks at once.
+    Park,
+}
+
+/// Parks at each poll that finds nothing.
+#[derive(Debug)]
+struct Parks;
+
+impl WaitStrategy for Parks {
+    fn next_action(&self, _: &WaitContext) -> WaitAction {
+        WaitAction::Park
+    }
+    fn parks(&self) -> bool {
+        true
+    }
+    fn alias(&self) -> String {
+        "parks".to_owned()
+    }
+}
+
+impl Waits {
+    /// All ways.
+    pub const ALL: [Waits; 13] = [
+        Waits::BusySpin,
+        Waits::Yielding,
+        Waits::Sleeping,
+        Waits::Blocking,
+        Waits::Phased,
+        Waits::YieldBlock,
+        Waits::SpinBlock,
+        Waits::YieldSleep,
+        Waits::SpinSleep,
+        Waits::Adaptive,
+        Waits::Budget,
+        Waits::Timeout,
+        Waits::Park,
+    ];
+
+    /// Returns the library's strategy.
+    pub fn strategy(self) -> Wait {
+        let [_, _, _, _, phased, yield_block, spin_block, yield_sleep, spin_sleep, _] = Wait::all();
+        match self {
+            Waits::BusySpin => Wait::BusySpin,
+            Waits::Yielding => Wait::Yielding { spins: 2 },
+            Waits::Sleeping => {
+                Wait::Sleeping { spins: 2, yields: 2, pause: Duration::from_micros(50) }
+            }
+            Waits::Blocking => Wait::Blocking,
+            Waits::Phased => phased,
+            Waits::YieldBlock => yield_block,
+            Waits::SpinBlock => spin_block,
+            Waits::YieldSleep => yield_sleep,
+            Waits::SpinSleep => spin_sleep,
+            Waits::Adaptive => Wait::ADAPTIVE,
+            Waits::Budget => Wait::Adaptive { budget: Some(10) },
+            Waits::Timeout => {
+                Wait::Timeout { after: Duration::from_micros(300), wait: Arc::new(Wait::Blocking) }
+            }
+            Waits::Park => Wait::Custom(Arc::new(Parks)),
+        }
+    }
+}
+
+/// A stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StagePlan {
+    /// Its kind.
+    pub kind: Kind,
+    /// Places of a pool for workers that join, or of a tap for readers.
+    pub room: usize,
+    /// Numbers of the stages that it follows.
+    pub after: Vec<usize>,
+    /// A way to wait of its own.
+    pub wait: Option<Waits>,
+    /// The policy for its handler's failures, if the library runs it.
+    pub on_fault: Fault,
+    /// Number of values in a mirror of its events, for a stage with one handle; 0: no mirror.
+    #[serde(default)]
+    pub mirror: usize,
+    /// How each of its handles is driven: one for a reader or writer, several for a pool or shards,
+    /// none for a tap.
+    pub drives: Vec<Drive>,
+}
+
+/// The kind of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    Reader,
+    Writer,
+    PoolReader,
+    PoolWriter,
+    ShardReader,
+    ShardWriter,
+    Tap,
+}
+
+impl Kind {
+    /// Whether its handlers may change events.
+    pub fn writes(self) -> bool {
+        matches!(self, Kind::Writer | Kind::PoolWriter | Kind::ShardWriter)
+    }
+
+    /// Whether its handles share the events.
+    pub fn is_pool(self) -> bool {
+        matches!(self, Kind::PoolReader | Kind::PoolWriter)
+    }
+}
+
+/// A policy for failures of a handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    Stop,
+    Skip,
+    Retry,
+}
+
+/// How a handle is driven.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Drive {
+    /// The call that it repeats.
+    pub by: By,
+    /// The most events of a call.
+    pub max: usize,
+    /// After so many events, something else.
+    pub quirk: Option<(u64, Quirk)>,
+}
+
+/// The call that a handle's thread repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum By {
+    /// `for_each`, once.
+    ForEach,
+    /// `poll`, with a spin hint when nothing came.
+    Poll,
+    /// `batch`.
+    Batch,
+    /// `try_batch`, with a spin hint when nothing came.
+    Try,
+    /// `batch_by`, with a deadline of so many microseconds.
+    Deadline(u64),
+    /// `batch_async`, whose future is dropped once in so many polls that found nothing (0: never).
+    Task(u64),
+    /// `RawConsumer::available` and `done`.
+    Raw,
+    /// `Selector::wait`, on one thread with all other handles that are driven so, and `poll`.
+    Select,
+}
+
+/// Something that a handle does once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Quirk {
+    /// The handler panics.
+    Panic,
+    /// The handler fails, if the library runs it.
+    Fail,
+    /// The handle is dropped.
+    Leave,
+    /// The handler panics, and the handle is dropped, in the middle of its events.
+    LeaveInside,
+    /// A batch is dropped unreleased.
+    DropBatch,
+    /// A batch is forgotten.
+    ForgetBatch,
+    /// The front of a batch is released first.
+    ReleaseFront,
+    /// The handler sleeps so many microseconds.
+    Sleep(u64),
+    /// The handler halts the graph.
+    Halt,
+    /// The handler publishes an event into the ring of this number.
+    Publish(usize),
+}
+
+/// An action of a producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verb {
+    /// `publish`, so many times.
+    Publish(u64),
+    /// `try_publish` until it has succeeded so many times.
+    Try(u64),
+    /// `publish_by`, with a deadline of so many microseconds, until it has succeeded once.
+    By(u64),
+    /// `publish_all` of so many events.
+    All(u64),
+    /// `publish_batches` of the first number of events at once, of the second in all.
+    Batches(usize, u64),
+    /// `claim_n` of so many events, with their fate.
+    Claim(usize, Fate),
+    /// `publish_or_drop`, so many times.
+    OrDrop(u64),
+    /// `publish_async`, so many times; the future is dropped once in so many polls that found the
+    /// ring full (0: never).
+    Task(u64, u64),
+    /// `RawProducer::next_n` of so many, and `done`.
+    Raw(usize),
+    /// `claim_n_async` of so many, which are published; the future is dropped as that of `Task`.
+    ClaimTask(usize, u64),
+    /// `ask`, so many times, and what is done for the answer.
+    Ask(u64, Answer),
+    /// A `Conflator` with room for so many keys, and so many values of one key more.
+    Conflate(usize, u64),
+    /// `publish` with a closure that panics.
+    Panic,
+    /// Sleeps so many microseconds.
+    Sleep(u64),
+    /// `halt`.
+    Halt,
+    /// `close_all`, if producers are many; nothing follows it.
+    CloseAll,
+}
+
+/// How the answer to a request is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// `wait`.
+    Wait,
+    /// `wait_for`, so many microseconds at a time.
+    For(u64),
+    /// The future is polled.
+    Task,
+    /// `try_take`, with a spin hint when there was none.
+    Try,
+    /// Nothing: it is dropped.
+    Drop,
+}
+
+/// The fate of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// It is published.
+    Publish,
+    /// It is dropped, and so given up.
+    Drop,
+    /// It is forgotten: the handle gives it up later.
+    Forget,
+}
+
+impl RingPlan {
+    /// The numbers of the stages before `stage`, over any number of steps.
+    pub fn before(&self, stage: usize) -> Vec<usize> {
+        let mut found = vec![false; self.stages.len()];
+        // I1: going down, each stage is complete when it is looked at.
+        for number in (0..=stage).rev() {
+            if number == stage || found[number] {
+                self.stages[number].after.iter().for_each(|&earlier| found[earlier] = true);
+            }
+        }
+        (0..found.len()).filter(|&number| found[number]).collect()
+    }
+
+    /// The numbers of the writers before `stage`, first to last: writers of a sound graph are
+    /// ordered.
+    pub fn writers_before(&self, stage: usize) -> Vec<usize> {
+        let before = self.before(stage).into_iter();
+        let mut writers: Vec<usize> = before.filter(|&w| self.stages[w].kind.writes()).collect();
+        writers.sort_by_key(|&writer| self.before(writer).len());
+        writers
+    }
+
+    /// Adds dependencies until no stage stands beside a writer.
+    pub fn repair(&mut self) {
+        for later in 0..self.stages.len() {
+            for earlier in 0..later {
+                let writes = |stage: usize| self.stages[stage].kind.writes();
+                if (writes(later) || writes(earlier)) && !self.before(later).contains(&earlier) {
+                    self.stages[later].after.push(earlier);
+                }
+            }
+        }
+    }
+}
