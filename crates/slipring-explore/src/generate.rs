@@ -64,13 +64,10 @@ pub fn program(shape: Shape, seed: u64) -> Program {
     let rings = if shape == Shape::Rings { 2 } else { 1 };
     for number in 0..rings {
         let front = match shape {
-            Shape::Handlers => Front::Handlers(dice.pick(&[None, Some(1), Some(2), Some(3)])),
-            Shape::Disrupted if dice.one_in(2) => {
-                Front::Handlers(dice.pick(&[None, Some(1), Some(2)]))
-            }
-            Shape::Rings if number == 0 && dice.one_in(2) => {
-                Front::Handlers(dice.pick(&[None, Some(1), Some(2)]))
-            }
+            Shape::Handlers => library(dice),
+            Shape::Disrupted if dice.one_in(2) => library(dice),
+            Shape::Visitors if dice.one_in(4) => Front::Chain(None),
+            Shape::Rings if number == 0 && dice.one_in(2) => library(dice),
             _ => Front::Handles,
         };
         let mut ring = ring(dice, front);
@@ -120,8 +117,8 @@ pub fn program(shape: Shape, seed: u64) -> Program {
     program
 }
 
-/// Returns the schedule of a seed for a program. Where every wait is ended by a notification, a part
-/// of the schedules lets no timer rescue a lost one.
+/// Returns the schedule of a seed for a program. Where every wait is ended by a notification, a
+/// part of the schedules lets no timer rescue a lost one.
 pub fn schedule(program: &Program, seed: u64) -> Schedule {
     let schedule = Schedule::new(seed);
     let notified = |wait: Waits| {
@@ -140,6 +137,12 @@ pub fn schedule(program: &Program, seed: u64) -> Schedule {
         true => Schedule { rescues: false, spurious: 0, leaps: 0, deaths: 0, ..schedule },
         false => schedule,
     }
+}
+
+/// Returns a front of stages that the library runs.
+fn library(dice: &mut Dice) -> Front {
+    let threads = dice.pick(&[None, Some(1), Some(2), Some(3)]);
+    dice.pick(&[Front::Handlers(threads), Front::Chain(threads)])
 }
 
 fn ring(dice: &mut Dice, front: Front) -> RingPlan {
@@ -168,8 +171,7 @@ fn ring(dice: &mut Dice, front: Front) -> RingPlan {
             room: 0,
             after: (0..number).filter(|_| dice.one_in(3)).collect(),
             // Stages on shared threads have to wait in the same way.
-            wait: (dice.one_in(4) && !matches!(front, Front::Handlers(Some(_))))
-                .then(|| wait(dice)),
+            wait: (dice.one_in(4) && !front.shares_threads()).then(|| wait(dice)),
             on_fault: dice.pick(&[Fault::Stop, Fault::Skip, Fault::Retry]),
             mirror: if handles == 1 && !kind.is_pool() {
                 dice.pick(&[0, 0, 0, 1, 2, 4])
@@ -189,7 +191,17 @@ fn ring(dice: &mut Dice, front: Front) -> RingPlan {
         stages,
     };
     ring.repair();
+    chain(&mut ring);
     ring
+}
+
+/// Puts each stage of a chain after the one before.
+fn chain(ring: &mut RingPlan) {
+    if let Front::Chain(_) = ring.front {
+        for (number, stage) in ring.stages.iter_mut().enumerate().skip(1) {
+            stage.after = vec![number - 1];
+        }
+    }
 }
 
 fn wait(dice: &mut Dice) -> Waits {
@@ -285,7 +297,9 @@ fn add_visitors(dice: &mut Dice, program: &mut Program) {
         true => dice.below(2),
         false => 1 + dice.below(2),
     };
-    for _ in 0..taps {
+    // A tap cannot come after another one, as it would in a chain.
+    let most = if let Front::Chain(_) = ring.front { 1 } else { 2 };
+    for _ in 0..taps.min(most) {
         let ring = &mut program.rings[0];
         let stage = ring.stages.len();
         let room = 1 + dice.below(3) as usize;
@@ -326,6 +340,7 @@ fn add_visitors(dice: &mut Dice, program: &mut Program) {
         }
     }
     let ring = &mut program.rings[0];
+    chain(ring);
     let pools: Vec<usize> =
         (0..ring.stages.len()).filter(|&stage| ring.stages[stage].kind.is_pool()).collect();
     for stage in pools {
@@ -350,7 +365,7 @@ fn disrupt(dice: &mut Dice, program: &mut Program) {
             let handle = dice.below(ring.stages[stage].drives.len() as u64) as usize;
             let quirk = dice.pick(&match ring.front {
                 Front::Handles => [Quirk::Panic, Quirk::Leave, Quirk::LeaveInside, Quirk::Halt],
-                Front::Handlers(_) => [Quirk::Panic, Quirk::Panic, Quirk::Fail, Quirk::Fail],
+                _ => [Quirk::Panic, Quirk::Panic, Quirk::Fail, Quirk::Fail],
             });
             ring.stages[stage].drives[handle].quirk = Some((at, quirk));
         } else {

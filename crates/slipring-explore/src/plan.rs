@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
+use slipring::{Mirror, Wait, WaitAction, WaitContext, WaitStrategy};
 
 /// A ring, and the threads of its stages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,15 @@ pub enum Front {
     Handles,
     /// The library, on a thread for each stage, or on so many shared ones.
     Handlers(Option<usize>),
+    /// The same, of stages that were declared as a chain.
+    Chain(Option<usize>),
+}
+
+impl Front {
+    /// Whether the stages share threads.
+    pub fn shares_threads(self) -> bool {
+        matches!(self, Front::Handlers(Some(_)) | Front::Chain(Some(_)))
+    }
 }
 
 /// A way to wait.
@@ -287,6 +296,15 @@ pub enum Fate {
     Drop,
     /// It is forgotten: the handle gives it up later.
     Forget,
+}
+
+impl StagePlan {
+    /// Returns the stage's mirror, if it has one: a handle that gets its events in order.
+    pub fn own_mirror(&self) -> Option<Mirror<[u64; 3]>> {
+        let in_order = self.drives.len() == 1 && !self.kind.is_pool();
+        let wanted = self.mirror != 0 && in_order;
+        wanted.then(|| Mirror::new(self.mirror).expect("a power of two"))
+    }
 }
 
 impl RingPlan {

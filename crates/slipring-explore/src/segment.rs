@@ -22,6 +22,9 @@ pub struct SegmentPlan {
     pub producers: Vec<Vec<Verb>>,
     /// The processes that join taps, by the taps' numbers.
     pub subscribers: Vec<(usize, Drive)>,
+    /// How often a process that has no part looks at the positions and counts; 0: there is none.
+    #[serde(default)]
+    pub looks: u64,
 }
 
 /// The effect of a process's death.
@@ -100,6 +103,7 @@ pub fn random(dice: &mut Dice) -> SegmentPlan {
         },
         producers: (0..producers).map(|_| verbs(dice)).collect(),
         subscribers: subscribers(dice, &taps, capacity),
+        looks: if dice.one_in(3) { 1 + dice.below(8) } else { 0 },
         ring,
     }
 }

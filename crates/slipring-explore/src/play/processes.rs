@@ -32,6 +32,8 @@ enum Role {
     Producer { verbs: Vec<Verb>, shared: bool, done: Arc<AtomicUsize> },
     /// Joins a tap.
     Subscriber { tap: usize, drive: Drive, number: usize },
+    /// Looks on. `stages`: those with one handle.
+    Looker { times: u64, stages: Vec<usize> },
 }
 
 /// How a life ended that did not end in death.
@@ -68,6 +70,12 @@ pub fn run(plan: &SegmentPlan, log: &Arc<Log>, first: u32) -> Result<(), sliprin
         drive: *drive,
         number,
     }));
+    if plan.looks != 0 {
+        let single =
+            |&stage: &usize| matches!(plan.ring.stages[stage].kind, Kind::Reader | Kind::Writer);
+        let stages = (0..plan.ring.stages.len()).filter(single).collect();
+        roles.push(Role::Looker { times: plan.looks, stages });
+    }
     let keepers: Vec<JoinHandle<()>> = roles
         .into_iter()
         .enumerate()
@@ -100,7 +108,7 @@ fn keep(heap: &Arc<Heap>, log: &Arc<Log>, mut role: Role, first: u32) {
         // Each has its quirk in its first life only.
         match &mut role {
             Role::Stage { drive, .. } | Role::Subscriber { drive, .. } => drive.quirk = None,
-            Role::Producer { .. } => {}
+            Role::Producer { .. } | Role::Looker { .. } => {}
         }
         spin_loop();
     }
@@ -181,6 +189,10 @@ fn act_out(
             }
             Ended::Over
         }
+        Role::Looker { times, stages } => {
+            look_on(ring, log, times, &stages);
+            Ended::Over
+        }
         Role::Subscriber { tap, drive, number } => {
             let Ok(reader) = ring.subscribe(tap, StartAt::Oldest) else { return Ended::Over };
             // Each life is a reader of its own.
@@ -189,6 +201,25 @@ fn act_out(
             drive_to_end(Box::new(Held::new(reader)), watch, drive);
             Ended::Over
         }
+    }
+}
+
+/// Looks at the positions and counts of a ring, whose processes die meanwhile. A stage with one
+/// handle never goes back.
+fn look_on(ring: &SegmentRing<Parts>, log: &Log, times: u64, stages: &[usize]) {
+    let mut before: Vec<u64> = Vec::new();
+    for _ in 0..times {
+        drop(ring.report());
+        let places: Vec<u64> =
+            stages.iter().map(|&stage| log.place(ring.position(stage))).collect();
+        for (number, (earlier, later)) in before.iter().zip(&places).enumerate() {
+            if earlier > later {
+                let stage = stages[number];
+                log.violation(format!("stage s{stage} went back from {earlier} to {later}"));
+            }
+        }
+        before = places;
+        spin_loop();
     }
 }
 

@@ -17,19 +17,32 @@ use crate::oracle::{Event, Log, Watch};
 use crate::plan::{Fault, Front, Kind, RingPlan, StagePlan, Verb};
 
 /// A ring's place for visitors.
-enum Visited<L: Layout> {
+pub enum Visited<L: Layout> {
     Tap(Tap<Event, L>),
     Readers(Pool<Event, Reading, L>),
     Writers(Pool<Event, Writing, L>),
     None,
 }
 
-struct Opened<L: Layout, S> {
+/// An open ring.
+pub struct Opened<L: Layout, S> {
     log: Arc<Log>,
     ring: Option<Ring<Event, L, S>>,
     monitor: Monitor<Event, L>,
-    visited: Vec<Visited<L>>,
+    pub visited: Vec<Visited<L>>,
     mirrors: Vec<Option<MirrorHandle<[u64; 3]>>>,
+}
+
+impl<L: Layout> Opened<L, Single> {
+    /// Returns a ring whose stages and producers the library hands out.
+    pub fn of_library(
+        log: &Arc<Log>,
+        monitor: Monitor<Event, L>,
+        visited: Vec<Visited<L>>,
+        mirrors: Vec<Option<MirrorHandle<[u64; 3]>>>,
+    ) -> Opened<L, Single> {
+        Opened { log: log.clone(), ring: None, monitor, visited, mirrors }
+    }
 }
 
 /// A body of a thread, which gets the other rings.
@@ -229,7 +242,8 @@ pub fn open(plan: &RingPlan, log: &Arc<Log>, verbs: Vec<Vec<Verb>>) -> Result<St
     }
 }
 
-fn producer_bodies<L: Layout>(tx: Tx<L>, verbs: Vec<Vec<Verb>>, log: &Arc<Log>) -> Vec<Body> {
+/// Returns the bodies of a ring's producers, of which the first one has `tx`.
+pub fn producer_bodies<L: Layout>(tx: Tx<L>, verbs: Vec<Vec<Verb>>, log: &Arc<Log>) -> Vec<Body> {
     let mut verbs = verbs.into_iter();
     let first = verbs.next().unwrap_or_default();
     let others: Vec<(Tx<L>, Vec<Verb>)> =
@@ -251,12 +265,7 @@ fn start<L: Layout, S: Sharing>(
     let keys = declare(&graph, plan);
     let ring = graph.build()?;
     let monitor = ring.monitor();
-    let mut mirrors: Vec<Option<Mirror<[u64; 3]>>> = Vec::new();
-    for stage in &plan.stages {
-        let in_order = stage.drives.len() == 1 && !stage.kind.is_pool();
-        let wanted = stage.mirror != 0 && in_order;
-        mirrors.push(wanted.then(|| Mirror::new(stage.mirror).expect("a power of two")));
-    }
+    let mirrors: Vec<_> = plan.stages.iter().map(StagePlan::own_mirror).collect();
     let handles_of = |mirror: &Option<Mirror<_>>| mirror.as_ref().map(Mirror::handle);
     let mirror_handles = mirrors.iter().map(handles_of).collect();
     let mut visited = Vec::new();

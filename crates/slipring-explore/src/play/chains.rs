@@ -1,0 +1,131 @@
+//! Rings that are declared as a chain: each stage comes after the one before.
+
+use std::sync::Arc;
+
+use slipring::{
+    At, Chain, Contiguous, Error, Interleaved, Layout, Mirror, Monitor, OnFault, Pipeline, Pool,
+    Tap,
+};
+
+use super::consumers::handler;
+use super::env::Env;
+use super::producers::Tx;
+use super::rings::{Opened, Spawns, Started, Visited, producer_bodies};
+use crate::oracle::{Event, Log, Watch};
+use crate::plan::{Fault, Front, Kind, RingPlan, Verb};
+
+/// Opens a ring by its plan, whose front is a chain.
+pub fn open(plan: &RingPlan, log: &Arc<Log>, verbs: Vec<Vec<Verb>>) -> Result<Started, Error> {
+    let chain = || slipring::ring(plan.capacity, Event::default);
+    match plan.contiguous {
+        false => declare::<Interleaved>(plan, log, verbs, chain),
+        true => declare::<Contiguous>(plan, log, verbs, move || chain().contiguous()),
+    }
+}
+
+fn declare<L: Layout>(
+    plan: &RingPlan,
+    log: &Arc<Log>,
+    verbs: Vec<Vec<Verb>>,
+    chain: impl FnOnce() -> Chain<'static, Event, L>,
+) -> Result<Started, Error> {
+    let monitor = Monitor::new();
+    let mut chain = chain().first_seq(plan.first).wait(plan.wait.strategy()).monitor(&monitor);
+    if let Front::Chain(Some(threads)) = plan.front {
+        chain = chain.threads(threads);
+    }
+    let (mut visited, mut mirrors, mut handles) = (Vec::new(), Vec::new(), Vec::new());
+    for stage in &plan.stages {
+        let room = stage.room.max(stage.drives.len());
+        visited.push(match stage.kind {
+            Kind::Tap => Visited::Tap(Tap::named(&Log::name(visited.len())).room(stage.room)),
+            Kind::PoolReader => Visited::Readers(Pool::reading(room)),
+            Kind::PoolWriter => Visited::Writers(Pool::writing(room)),
+            _ => Visited::None,
+        });
+        let mirror = stage.own_mirror();
+        handles.push(mirror.as_ref().map(Mirror::handle));
+        mirrors.push(mirror);
+    }
+    let opened = Opened::of_library(log, monitor, visited, handles);
+    let ring = Arc::new(opened);
+    let (own_ring, own_plan, own_log) = (ring.clone(), plan.clone(), log.clone());
+    let spawns: Spawns = Box::new(move |env| {
+        let mut chain = chain;
+        for (number, mirror) in mirrors.into_iter().enumerate() {
+            chain =
+                add(chain, number, &own_plan, &own_log, env, (&own_ring.visited[number], mirror));
+        }
+        let (tx, pipeline): (Tx<L>, Pipeline) = match own_plan.shared {
+            false => chain.spawn().map(|(tx, pipeline)| (Tx::One(tx), pipeline))?,
+            true => chain.spawn_shared().map(|(tx, pipeline)| (Tx::Many(tx), pipeline))?,
+        };
+        Ok((producer_bodies(tx, verbs, &own_log), pipeline))
+    });
+    Ok(Started { ring, producers: Vec::new(), stages: Vec::new(), spawns: Some(spawns) })
+}
+
+/// Adds a stage to a chain.
+fn add<L: Layout>(
+    chain: Chain<'static, Event, L>,
+    number: usize,
+    plan: &RingPlan,
+    log: &Arc<Log>,
+    env: &Arc<Env>,
+    (visited, mut mirror): (&Visited<L>, Option<Mirror<[u64; 3]>>),
+) -> Chain<'static, Event, L> {
+    let (stage, name, len) =
+        (&plan.stages[number], Log::name(number), plan.stages[number].drives.len());
+    let (log, env, drives, on_fault) =
+        (log.clone(), env.clone(), stage.drives.clone(), stage.on_fault);
+    let mut make = move |worker: usize| {
+        let (watch, drive) = (Watch::new(&log, number, None), drives[worker % drives.len()]);
+        handler(watch, drive, on_fault, env.clone(), mirror.take())
+    };
+    macro_rules! reads {
+        ($handle:expr) => {{
+            let mut handle = $handle;
+            move |event: &Event, at: At| handle(at.seq, event).1
+        }};
+    }
+    macro_rules! writes {
+        ($handle:expr) => {{
+            let mut handle = $handle;
+            move |event: &mut Event, at: At| {
+                let (trail, result) = handle(at.seq, event);
+                trail.into_iter().for_each(|trail| event.write(trail));
+                result
+            }
+        }};
+    }
+    let chain = match (stage.kind, visited) {
+        (Kind::Tap, Visited::Tap(tap)) => return chain.tap(tap),
+        (Kind::Tap, _) => return chain,
+        (Kind::Reader, _) => chain.read(&name, reads!(make(0))),
+        (Kind::Writer, _) => chain.write(&name, writes!(make(0))),
+        (Kind::PoolReader, _) => chain.read_pool(&name, len, move |worker| reads!(make(worker))),
+        (Kind::PoolWriter, _) => chain.write_pool(&name, len, move |worker| writes!(make(worker))),
+        (Kind::ShardReader, _) => {
+            chain.read_shards(&name, len, Event::key, move |shard| reads!(make(shard)))
+        }
+        (Kind::ShardWriter, _) => {
+            chain.write_shards(&name, len, Event::key, move |shard| writes!(make(shard)))
+        }
+    };
+    let chain = match visited {
+        Visited::Readers(pool) => chain.open(pool),
+        Visited::Writers(pool) => chain.open(pool),
+        _ => chain,
+    };
+    let chain = match stage.wait {
+        Some(wait) => chain.stage_wait(wait.strategy()),
+        None => chain,
+    };
+    let on = match stage.on_fault {
+        Fault::Stop => return chain,
+        Fault::Skip => OnFault::skip(),
+        Fault::Retry => OnFault::retry(3),
+    };
+    let chain = chain.on_error(on);
+    if stage.kind.writes() { chain } else { chain.on_panic(on) }
+}
