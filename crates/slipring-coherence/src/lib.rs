@@ -261,6 +261,16 @@ pub fn kill(process: u32) -> bool {
     waiting::kill(process)
 }
 
+/// Returns the number of accesses that a run by a [schedule](Schedule) has made, of all threads.
+/// Elsewhere, it is 0.
+///
+/// ```
+/// assert_eq!(slipring_coherence::accesses(), 0);
+/// ```
+pub fn accesses() -> u64 {
+    waiting::accesses()
+}
+
 /// Returns the number of virtual processes that have died. Takes no time, as [`has_died`].
 ///
 /// ```

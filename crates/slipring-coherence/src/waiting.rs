@@ -187,6 +187,12 @@ pub(crate) fn kill(process: u32) -> bool {
     lived
 }
 
+/// Returns the number of accesses of a run by a schedule.
+pub(crate) fn accesses() -> u64 {
+    let step = |running: &mut Running| running.shuffle.as_ref().map_or(0, |shuffle| shuffle.step());
+    Handle::current().map_or(0, |handle| handle.with(step))
+}
+
 /// Returns the number of virtual processes that have died.
 pub(crate) fn deaths() -> usize {
     Handle::current().map_or(0, |handle| handle.with(|running| running.died.len()))

@@ -6,7 +6,7 @@
 use slipring_coherence::{Dice, Schedule};
 
 use crate::plan::{
-    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits,
+    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits, drain,
 };
 use crate::program::{Actor, Look, Program};
 use crate::segment;
@@ -242,7 +242,11 @@ fn producers(dice: &mut Dice, ring: usize, plan: &RingPlan) -> Vec<Actor> {
     let budget = dice.pick(&[4, 12, 24]);
     (0..count)
         .map(|_| {
-            let verbs = (0..1 + dice.below(5)).map(|_| verb(dice, plan.capacity, budget)).collect();
+            let verbs = (0..1 + dice.below(5)).map(|_| verb(dice, plan.capacity, budget));
+            let mut verbs: Vec<Verb> = verbs.collect();
+            if dice.one_in(3) {
+                drain(&mut verbs);
+            }
             Actor::Producer { ring, verbs }
         })
         .collect()

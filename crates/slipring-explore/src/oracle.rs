@@ -410,6 +410,20 @@ impl Log {
         }
     }
 
+    /// Returns the number of a stage that has not handled all published events, and one of these.
+    pub fn behind(&self) -> Option<(usize, u64)> {
+        let notes = self.notes();
+        let published = notes.events.iter().filter(|(_, fate)| matches!(fate, Fate::Published(_)));
+        let ids: BTreeSet<u64> = published.map(|(id, _)| *id).collect();
+        notes.seen.iter().enumerate().find_map(|(stage, seen)| {
+            if self.plan.stages[stage].kind == Kind::Tap || seen.len() >= ids.len() {
+                return None;
+            }
+            let seen: BTreeSet<u64> = seen.values().copied().collect();
+            ids.difference(&seen).next().map(|id| (stage, *id))
+        })
+    }
+
     /// Checks what all stages have handled, when all threads have ended.
     pub fn check_end(&self, report: Option<&Report>) {
         let notes = self.notes();

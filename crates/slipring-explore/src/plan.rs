@@ -266,10 +266,24 @@ pub enum Verb {
     Panic,
     /// Sleeps so many microseconds.
     Sleep(u64),
+    /// Waits until all stages have handled what was published. While a producer keeps the ring
+    /// open, no close wakes a stage whose wake-up was lost.
+    Drain,
     /// `halt`.
     Halt,
     /// `close_all`, if producers are many; nothing follows it.
     CloseAll,
+}
+
+/// Lets a producer wait at its end until all is handled. A claim that it had forgotten would stay
+/// open until then.
+pub fn drain(verbs: &mut Vec<Verb>) {
+    for verb in verbs.iter_mut() {
+        if let Verb::Claim(_, fate @ Fate::Forget) = verb {
+            *fate = Fate::Drop;
+        }
+    }
+    verbs.push(Verb::Drain);
 }
 
 /// How the answer to a request is awaited.

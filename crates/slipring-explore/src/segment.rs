@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use slipring::segment::OnDeath;
 use slipring_coherence::Dice;
 
-use crate::plan::{By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits};
+use crate::plan::{
+    By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits, drain,
+};
 
 /// A ring that processes share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,15 +94,27 @@ pub fn random(dice: &mut Dice) -> SegmentPlan {
         stages,
     };
     ring.repair();
-    let verbs = |dice: &mut Dice| (0..1 + dice.below(4)).map(|_| verb(dice, capacity)).collect();
+    let on_death: Vec<Death> = ring.stages.iter().map(|_| death(dice)).collect();
+    let producer_on_death = match producers {
+        1 if dice.one_in(3) => Death::Close,
+        _ => death(dice),
+    };
+    // A graph that a death has ended handles no more events.
+    let ends = |death: &Death| matches!(death, Death::Fail | Death::Close);
+    let stays = !on_death.iter().chain([&producer_on_death]).any(ends);
+    let verbs = |dice: &mut Dice| {
+        let verbs = (0..1 + dice.below(4)).map(|_| verb(dice, capacity));
+        let mut verbs: Vec<Verb> = verbs.collect();
+        if stays && dice.one_in(3) {
+            drain(&mut verbs);
+        }
+        verbs
+    };
     let taps: Vec<usize> =
         (0..ring.stages.len()).filter(|&stage| ring.stages[stage].kind == Kind::Tap).collect();
     SegmentPlan {
-        on_death: ring.stages.iter().map(|_| death(dice)).collect(),
-        producer_on_death: match producers {
-            1 if dice.one_in(3) => Death::Close,
-            _ => death(dice),
-        },
+        on_death,
+        producer_on_death,
         producers: (0..producers).map(|_| verbs(dice)).collect(),
         subscribers: subscribers(dice, &taps, capacity),
         looks: if dice.one_in(3) { 1 + dice.below(8) } else { 0 },

@@ -147,6 +147,26 @@ fn settle<T, X>(log: &Log, id: u64, filled: bool, result: &Result<T, X>, seq: im
     }
 }
 
+/// Number of accesses without progress after which a stage is taken to have lost a wake-up. A slow
+/// thread makes some thousand of them.
+const PATIENCE: u64 = 200_000;
+
+/// Waits until all stages have handled what was published, or the graph is disrupted.
+fn drain(log: &Log) {
+    let (mut last, mut since) = (None, 0);
+    while let (Some(behind), false) = (log.behind(), log.is_disrupted()) {
+        if last != Some(behind) {
+            (last, since) = (Some(behind), slipring_coherence::accesses());
+        } else if slipring_coherence::accesses() - since > PATIENCE {
+            let (stage, id) = behind;
+            log.violation(format!("stage s{stage} has not handled event {id:x}, and sleeps on"));
+            return;
+        }
+        // Longer than any timer of the library. The clock leaps to its end when all sleep.
+        sync::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Waits for the answer to a request, or does without.
 fn take_answer(mut awaited: Awaited<u64>, id: u64, how: Answer, log: &Log) {
     loop {
@@ -402,6 +422,7 @@ macro_rules! acts {
                             Err(payload) => resume_unwind(payload),
                         }
                     }
+                    Verb::Drain => drain(log),
                     Verb::Sleep(micros) => sync::sleep(Duration::from_micros(micros)),
                     Verb::Halt => {
                         log.disrupt(Disruption::Halt);
