@@ -7,6 +7,7 @@
 //! fails is made smaller (`shrink.rs`), and becomes a line of a file of cases (`case.rs`).
 
 mod case;
+mod event;
 mod explore;
 mod generate;
 mod hunt;
@@ -17,6 +18,7 @@ mod program;
 mod segment;
 mod shrink;
 mod twins;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -12,128 +12,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use slipring::{
-    AwaitError, BatchError, Cause, ClaimError, Failure, PRODUCER, Promise, Report, WaitError,
-};
+use slipring::{AwaitError, BatchError, Cause, ClaimError, Failure, PRODUCER, Report, WaitError};
 
 use crate::plan::{Kind, RingPlan, Waits};
-
-/// Lets the schedule choose another thread here, in the middle of a handler.
-pub fn point() {
-    slipring_coherence::work(Duration::ZERO);
-}
-
-/// One step of splitmix64: every bit of the input affects every bit of the output.
-fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
-/// The trail after a write by a stage. A write that is missing, repeated or out of order gives
-/// another trail.
-fn after_write(trail: u64, stage: usize) -> u64 {
-    mix(trail ^ ((stage as u64 + 1) << 56))
-}
-
-/// An event: its identity at both ends, and the trail of its writers between.
-#[derive(Debug, Default)]
-pub struct Event {
-    parts: Parts,
-    /// The request that its first reader answers with the event's identity. This lock is real, and
-    /// never held where another thread can be chosen.
-    request: Mutex<Option<Promise<u64>>>,
-}
-
-/// The plain parts of an event, and the whole event of a segment.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
-    id: u64,
-    trail: u64,
-    again: u64,
-}
-
-/// An event of either kind.
-pub trait Seen {
-    /// Its plain parts.
-    fn parts(&self) -> &Parts;
-    /// Answers the request that it has, if any.
-    fn answer(&self) {}
-}
-
-impl Seen for Event {
-    fn parts(&self) -> &Parts {
-        &self.parts
-    }
-    fn answer(&self) {
-        // Only an event that is overwritten while it is lent can be locked.
-        let request = self.request.try_lock().ok().and_then(|mut request| request.take());
-        if let Some(request) = request {
-            // The other side may have dropped its half.
-            let _ = request.fulfil(self.parts.id);
-        }
-    }
-}
-
-impl Seen for Parts {
-    fn parts(&self) -> &Parts {
-        self
-    }
-}
-
-impl Parts {
-    /// The place of the key by which shards divide the events of a segment: the identity. Its
-    /// offset and its length, in bytes.
-    pub const KEY: (usize, usize) = (0, 8);
-
-    /// Fills the event, with points between its parts at which a reader would see it torn.
-    pub fn fill(&mut self, id: u64) {
-        self.id = id;
-        point();
-        self.trail = mix(id);
-        point();
-        self.again = id;
-    }
-
-    /// Fills the event. Between processes there are no requests.
-    pub fn request(&mut self, id: u64, _: Promise<u64>) {
-        self.fill(id);
-    }
-
-    /// Stores the trail of a writer, whose result [`Watch::look`] is.
-    pub fn write(&mut self, trail: u64) {
-        self.trail = trail;
-    }
-}
-
-impl Event {
-    /// Fills the event, with points between its parts at which a reader would see it torn.
-    pub fn fill(&mut self, id: u64) {
-        self.parts.fill(id);
-        self.request = Mutex::new(None);
-    }
-
-    /// Fills the event, with a request.
-    pub fn request(&mut self, id: u64, request: Promise<u64>) {
-        self.fill(id);
-        self.request = Mutex::new(Some(request));
-    }
-
-    /// Stores the trail of a writer, whose result [`Watch::look`] is.
-    pub fn write(&mut self, trail: u64) {
-        self.parts.trail = trail;
-    }
-
-    /// The key by which shards divide events. It depends on the trail, so a key that is computed
-    /// too early or too late is another one.
-    pub fn key(&self) -> u64 {
-        self.parts.trail % 16
-    }
-}
 
 /// How a graph was disrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -280,7 +162,28 @@ impl Log {
         self.notes().events.remove(&id);
     }
 
-    fn handled(&self, stage: usize, seq: u64, id: u64) {
+    /// The ring's plan.
+    pub fn plan(&self) -> &RingPlan {
+        &self.plan
+    }
+
+    /// Returns whether a stage has handled an event at a position.
+    pub fn has_handled(&self, stage: usize, seq: u64, id: u64) -> bool {
+        self.notes().seen[stage].get(&seq) == Some(&id)
+    }
+
+    /// Notes that a reader of a tap, by its number, has read an event.
+    pub fn read_by(&self, subscriber: usize, tap: usize, seq: u64) {
+        self.notes().spans.entry(subscriber).or_insert((tap, Vec::new())).1.push(seq);
+    }
+
+    /// Notes that a stage's handler has failed, to be called again.
+    pub fn retries(&self, stage: usize) {
+        self.notes().retried.push(Log::name(stage));
+    }
+
+    /// Notes that a stage has handled an event. It handles none twice.
+    pub fn handled(&self, stage: usize, seq: u64, id: u64) {
         let before = self.notes().seen[stage].insert(seq, id);
         if let Some(before) = before {
             self.violation(format!(
@@ -521,128 +424,4 @@ impl Log {
 /// Whether the stream goes on after an error of a call.
 pub fn goes_on(error: &WaitError) -> bool {
     matches!(error, WaitError::TimedOut(_) | WaitError::PeerDead(_))
-}
-
-/// Checks the events of one handle of a stage.
-pub struct Watch {
-    log: std::sync::Arc<Log>,
-    stage: usize,
-    /// Number of the subscriber of a tap.
-    subscriber: Option<usize>,
-    writers: Vec<usize>,
-    /// The place of its last event, if it gets its events in order.
-    last: Option<u64>,
-    in_order: bool,
-    /// Whether events may come again, after a handler's failure that is retried.
-    repeats: bool,
-    /// The positions that may come again, by what the handle said when it was made.
-    redelivered: (u64, usize),
-}
-
-impl Watch {
-    /// Returns the watch of a handle, a worker or a shard of `stage`.
-    pub fn new(log: &std::sync::Arc<Log>, stage: usize, subscriber: Option<usize>) -> Watch {
-        let writers = log.plan.writers_before(stage);
-        let in_order = !log.plan.stages[stage].kind.is_pool();
-        Watch {
-            log: log.clone(),
-            stage,
-            subscriber,
-            writers,
-            last: None,
-            in_order,
-            repeats: false,
-            redelivered: (0, 0),
-        }
-    }
-
-    /// The ring's log.
-    pub fn log(&self) -> &Log {
-        &self.log
-    }
-
-    /// Whether the stage's handlers change events.
-    pub fn writes(&self) -> bool {
-        self.log.plan.stages[self.stage].kind.writes()
-    }
-
-    /// The stage's name.
-    pub fn name(&self) -> String {
-        Log::name(self.stage)
-    }
-
-    /// Checks an event that is lent, at two moments. Returns its new trail, for a writer.
-    pub fn look(&self, seq: u64, event: &dyn Seen) -> u64 {
-        let trail = |event: &Parts| {
-            self.writers.iter().fold(mix(event.id), |trail, &writer| after_write(trail, writer))
-        };
-        let first = *event.parts();
-        let own = after_write(trail(&first), self.stage);
-        if self.repeats_at(seq) && first.trail == own {
-            return own;
-        }
-        if first.id != first.again || first.trail != trail(&first) {
-            self.log.violation(format!(
-                "stage s{} got a torn event, or one without its writers, at {seq}: {first:x?}",
-                self.stage
-            ));
-        }
-        point();
-        // Another thread may have written to the slot: the compiler must not remember the first
-        // look.
-        // SAFETY: the reference is valid for reads.
-        let second = unsafe { std::ptr::read_volatile(event.parts()) };
-        if first != second {
-            self.log.violation(format!(
-                "the event at {seq} changed while stage s{} had it: {first:x?}, then {second:x?}",
-                self.stage
-            ));
-        }
-        event.answer();
-        own
-    }
-
-    /// Notes that an event was handled, and will not be delivered again. Returns whether it is the
-    /// first time.
-    pub fn handled(&mut self, seq: u64, id: u64) -> bool {
-        let place = seq.wrapping_sub(self.log.plan.first);
-        if self.repeats_at(seq) && self.log.notes().seen[self.stage].get(&seq) == Some(&id) {
-            return false;
-        }
-        if self.in_order && self.last.is_some_and(|last| last >= place) {
-            self.log.violation(format!("stage s{} handled {seq} out of order", self.stage));
-        }
-        self.last = Some(place);
-        match self.subscriber {
-            None => self.log.handled(self.stage, seq, id),
-            Some(number) => {
-                let mut notes = self.log.notes();
-                let span = notes.spans.entry(number).or_insert((self.stage, Vec::new()));
-                span.1.push(seq);
-            }
-        }
-        true
-    }
-
-    /// Notes the positions that may come again, of which the handle has told: the first one, and
-    /// their number.
-    pub fn may_repeat_at(&mut self, redelivered: (u64, usize)) {
-        self.redelivered = redelivered;
-    }
-
-    fn repeats_at(&self, seq: u64) -> bool {
-        let (first, len) = self.redelivered;
-        self.repeats || seq.wrapping_sub(first) < len as u64
-    }
-
-    /// Notes that events since the last release may come again.
-    pub fn may_repeat(&mut self) {
-        self.repeats = true;
-        self.log.notes().retried.push(self.name());
-    }
-
-    /// The identity of an event.
-    pub fn id(event: &dyn Seen) -> u64 {
-        event.parts().id
-    }
 }

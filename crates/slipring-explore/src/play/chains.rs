@@ -11,8 +11,10 @@ use super::consumers::handler;
 use super::env::Env;
 use super::producers::Tx;
 use super::rings::{Opened, Spawns, Started, Visited, producer_bodies};
-use crate::oracle::{Event, Log, Watch};
+use crate::event::Event;
+use crate::oracle::Log;
 use crate::plan::{Fault, Front, Kind, RingPlan, Verb};
+use crate::watch::Watch;
 
 /// Opens a ring by its plan, whose front is a chain.
 pub fn open(plan: &RingPlan, log: &Arc<Log>, verbs: Vec<Vec<Verb>>) -> Result<Started, Error> {

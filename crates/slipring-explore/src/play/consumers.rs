@@ -12,8 +12,10 @@ use slipring_coherence::sync;
 
 use super::env::Env;
 use super::handles::{Ask, Finish, Handle};
-use crate::oracle::{Disruption, Seen, Watch, goes_on};
+use crate::event::Seen;
+use crate::oracle::{Disruption, goes_on};
 use crate::plan::{By, Drive, Fault, Quirk};
+use crate::watch::Watch;
 
 /// The payload of a panic that the program has planned.
 pub struct Planned;

@@ -15,7 +15,7 @@ use slipring::{
 };
 use slipring_coherence::sync::{self, Thread};
 
-use crate::oracle::{Event, Parts, Seen};
+use crate::event::{Event, Parts, Seen};
 
 /// The action on each event.
 pub type See<'a> = &'a mut dyn FnMut(u64, &dyn Seen) -> u64;
@@ -188,7 +188,7 @@ macro_rules! handle {
                     Finish::All => batch.release(),
                     Finish::FrontFirst => {
                         batch.release_front(len.div_ceil(2));
-                        crate::oracle::point();
+                        crate::event::point();
                         batch.release();
                     }
                     Finish::Drop => drop(batch),

@@ -18,7 +18,8 @@ use slipring::segment::{
 use slipring::{BuildError, Wait};
 use slipring_coherence::has_died;
 
-use crate::oracle::{Log, Parts, point};
+use crate::event::{Parts, point};
+use crate::oracle::Log;
 use crate::plan::Kind;
 use crate::segment::SegmentPlan;
 

@@ -20,9 +20,10 @@ use slipring::StartAt;
 use slipring_coherence::sync::{Builder, JoinHandle, spin_loop};
 use slipring_coherence::{Machine, Report, Schedule, Simulation, Topology};
 
-use crate::oracle::{Log, Watch};
+use crate::oracle::Log;
 use crate::plan::{By, Front, Verb};
 use crate::program::{Actor, Program};
+use crate::watch::Watch;
 use consumers::Driven;
 use env::Env;
 use rings::Started;

@@ -19,9 +19,11 @@ use super::env::Env;
 use super::handles::{Handle, Held};
 use super::memory::Heap;
 use super::producers::act;
-use crate::oracle::{Log, Parts, Watch};
+use crate::event::Parts;
+use crate::oracle::Log;
 use crate::plan::{Drive, Kind, Verb};
 use crate::segment::SegmentPlan;
+use crate::watch::Watch;
 
 /// The part of a process.
 #[derive(Clone)]

@@ -16,7 +16,8 @@ use slipring_coherence::sync;
 
 use super::consumers::{Planned, panic_as_planned};
 use super::handles::poll_some;
-use crate::oracle::{Disruption, Event, Log, Parts};
+use crate::event::{Event, Parts};
+use crate::oracle::{Disruption, Log};
 use crate::plan::{Answer, Fate, Verb};
 
 /// A producer, alone or one of many.

@@ -13,8 +13,10 @@ use super::consumers::{Driven, handler};
 use super::env::{AnyRing, Env, Subscribed};
 use super::handles::{Handle, Held};
 use super::producers::{Tx, produce};
-use crate::oracle::{Event, Log, Watch};
+use crate::event::Event;
+use crate::oracle::Log;
 use crate::plan::{Fault, Front, Kind, RingPlan, StagePlan, Verb};
+use crate::watch::Watch;
 
 /// A ring's place for visitors.
 pub enum Visited<L: Layout> {

@@ -1,0 +1,142 @@
+//! The events of explored programs. They show a torn read, a write that is missing, and a slot
+//! that is overwritten while it is lent.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use slipring::Promise;
+
+/// Lets the schedule choose another thread here, in the middle of a handler.
+pub fn point() {
+    slipring_coherence::work(Duration::ZERO);
+}
+
+/// One step of splitmix64: every bit of the input affects every bit of the output.
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// The trail after a write by a stage. A write that is missing, repeated or out of order gives
+/// another trail.
+pub fn after_write(trail: u64, stage: usize) -> u64 {
+    mix(trail ^ ((stage as u64 + 1) << 56))
+}
+
+/// An event: its identity at both ends, and the trail of its writers between.
+#[derive(Debug, Default)]
+pub struct Event {
+    parts: Parts,
+    /// The request that its first reader answers with the event's identity. This lock is real, and
+    /// never held where another thread can be chosen.
+    request: Mutex<Option<Promise<u64>>>,
+}
+
+/// The plain parts of an event, and the whole event of a segment.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    id: u64,
+    trail: u64,
+    again: u64,
+}
+
+/// An event of either kind.
+pub trait Seen {
+    /// Its plain parts.
+    fn parts(&self) -> &Parts;
+    /// Answers the request that it has, if any.
+    fn answer(&self) {}
+}
+
+impl Seen for Event {
+    fn parts(&self) -> &Parts {
+        &self.parts
+    }
+    fn answer(&self) {
+        // Only an event that is overwritten while it is lent can be locked.
+        let request = self.request.try_lock().ok().and_then(|mut request| request.take());
+        if let Some(request) = request {
+            // The other side may have dropped its half.
+            let _ = request.fulfil(self.parts.id);
+        }
+    }
+}
+
+impl Seen for Parts {
+    fn parts(&self) -> &Parts {
+        self
+    }
+}
+
+impl Parts {
+    /// The place of the key by which shards divide the events of a segment: the identity. Its
+    /// offset and its length, in bytes.
+    pub const KEY: (usize, usize) = (0, 8);
+
+    /// The event's identity.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The trail of its writers.
+    pub fn trail(&self) -> u64 {
+        self.trail
+    }
+
+    /// The trail before any write.
+    pub fn first_trail(&self) -> u64 {
+        mix(self.id)
+    }
+
+    /// Whether both ends have the same identity.
+    pub fn is_whole(&self) -> bool {
+        self.id == self.again
+    }
+
+    /// Fills the event, with points between its parts at which a reader would see it torn.
+    pub fn fill(&mut self, id: u64) {
+        self.id = id;
+        point();
+        self.trail = mix(id);
+        point();
+        self.again = id;
+    }
+
+    /// Fills the event. Between processes there are no requests.
+    pub fn request(&mut self, id: u64, _: Promise<u64>) {
+        self.fill(id);
+    }
+
+    /// Stores the trail of a writer, whose result [`Watch::look`] is.
+    pub fn write(&mut self, trail: u64) {
+        self.trail = trail;
+    }
+}
+
+impl Event {
+    /// Fills the event, with points between its parts at which a reader would see it torn.
+    pub fn fill(&mut self, id: u64) {
+        self.parts.fill(id);
+        self.request = Mutex::new(None);
+    }
+
+    /// Fills the event, with a request.
+    pub fn request(&mut self, id: u64, request: Promise<u64>) {
+        self.fill(id);
+        self.request = Mutex::new(Some(request));
+    }
+
+    /// Stores the trail of a writer, whose result [`Watch::look`] is.
+    pub fn write(&mut self, trail: u64) {
+        self.parts.trail = trail;
+    }
+
+    /// The key by which shards divide events. It depends on the trail, so a key that is computed
+    /// too early or too late is another one.
+    pub fn key(&self) -> u64 {
+        self.parts.trail % 16
+    }
+}
