@@ -110,7 +110,7 @@ impl Parts {
         self.fill(id);
     }
 
-    /// Stores the trail of a writer, whose result [`Watch::look`] is.
+    /// Stores the trail of a writer, whose result `Watch::look` is.
     pub fn write(&mut self, trail: u64) {
         self.trail = trail;
     }
@@ -129,7 +129,7 @@ impl Event {
         self.request = Mutex::new(Some(request));
     }
 
-    /// Stores the trail of a writer, whose result [`Watch::look`] is.
+    /// Stores the trail of a writer, whose result `Watch::look` is.
     pub fn write(&mut self, trail: u64) {
         self.parts.trail = trail;
     }
