@@ -152,17 +152,21 @@ fn settle<T, X>(log: &Log, id: u64, filled: bool, result: &Result<T, X>, seq: im
 /// thread makes some thousand of them.
 const PATIENCE: u64 = 200_000;
 
+/// The same as a number of looks, between which all others may sleep without an access.
+const LOOKS: u32 = 2_000;
+
 /// Waits until all stages have handled what was published, or the graph is disrupted.
 fn drain(log: &Log) {
-    let (mut last, mut since) = (None, 0);
+    let (mut last, mut since, mut looks) = (None, 0, 0);
     while let (Some(behind), false) = (log.behind(), log.is_disrupted()) {
         if last != Some(behind) {
-            (last, since) = (Some(behind), slipring_coherence::accesses());
-        } else if slipring_coherence::accesses() - since > PATIENCE {
+            (last, since, looks) = (Some(behind), slipring_coherence::accesses(), 0);
+        } else if looks > LOOKS || slipring_coherence::accesses() - since > PATIENCE {
             let (stage, id) = behind;
             log.violation(format!("stage s{stage} has not handled event {id:x}, and sleeps on"));
             return;
         }
+        looks += 1;
         // Longer than any timer of the library. The clock leaps to its end when all sleep.
         sync::sleep(Duration::from_millis(1));
     }
