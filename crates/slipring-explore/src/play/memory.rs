@@ -6,14 +6,12 @@
 //!   with the recoverer's own death.
 //! - I3: The lock of the places is a real one: no other thread is chosen while it is held.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slipring::segment::{
-    Areas, Declaration, Participant, Proof, SegmentRing, StageDeclaration, StageDelivery, begin,
+    Areas, Declaration, Participant, Proof, SegmentRing, StageDeclaration, StageDelivery, on_heap,
 };
 use slipring::{BuildError, Wait};
 use slipring_coherence::has_died;
@@ -25,24 +23,6 @@ use crate::segment::SegmentPlan;
 
 /// Number of participants that a segment has places for.
 const PLACES: usize = 24;
-
-/// Zeroed memory, like that of a new segment.
-struct Memory {
-    first: NonNull<u8>,
-    bytes: Layout,
-}
-
-// SAFETY: the memory holds atomic words, and slots whose use the protocol orders.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.first.as_ptr(), self.bytes) }
-    }
-}
 
 /// A participant's place (I2).
 #[derive(Clone, Copy, Default)]
@@ -159,7 +139,7 @@ impl Heap {
             producers: plan.producers.len(),
             producer_on_death: plan.producer_on_death.effect(),
         };
-        let areas = areas(&declaration)?;
+        let areas = on_heap::<Parts>(&declaration)?;
         Ok(Heap { declaration, areas, places: Arc::default(), wait: ring.wait.strategy() })
     }
 
@@ -203,52 +183,4 @@ impl Heap {
         let mut settle = || (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
         proof.recover(dead, &mut settle)
     }
-}
-
-/// Lays out the areas of a new segment, and stores their first words.
-fn areas(declaration: &Declaration) -> Result<Areas, BuildError> {
-    let (capacity, needs) = (declaration.capacity, declaration.needs::<Parts>()?);
-    let lines = [
-        needs.lines,
-        needs.queues,
-        needs.seats,
-        1,
-        needs.failure,
-        needs.counters,
-        needs.waited,
-        (needs.cells * capacity * 8).div_ceil(128),
-        (needs.shard_ids * capacity * 4).div_ceil(128),
-        (needs.slot * capacity).div_ceil(128),
-    ];
-    let bytes = Layout::from_size_align(lines.iter().sum::<usize>() * 128, 4096);
-    let bytes = bytes.expect("a small segment");
-    // SAFETY: the size is not zero.
-    let first = unsafe { alloc_zeroed(bytes) };
-    let first = NonNull::new(first).unwrap_or_else(|| handle_alloc_error(bytes));
-    let mut at = 0;
-    let [lines, queues, seats, status, failure, counters, waited, cells, shard_ids, slots] = lines
-        .map(|lines| {
-            // SAFETY: the sum of all areas was allocated.
-            let place = unsafe { first.add(at * 128) };
-            at += lines;
-            place
-        });
-    let areas = Areas {
-        lines,
-        queues,
-        seats,
-        status,
-        failure,
-        counters,
-        waited,
-        cells,
-        shard_ids,
-        stamps: slots,
-        events: slots,
-        strides: (0, 0),
-        mapping: Arc::new(Memory { first, bytes }),
-    };
-    // SAFETY: I1.
-    unsafe { begin(declaration, &areas) }?;
-    Ok(areas)
 }

@@ -3,9 +3,7 @@
 //! - I1: The areas of a segment have the sizes that its declaration needs, and their memory lives
 //!   as long as a ring over it.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::pin::pin;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -13,7 +11,7 @@ use std::time::Duration;
 use slipring_coherence::sync::{Thread, current, park, scope};
 use slipring_simulated::segment::{
     Areas, Declaration, OnDeath, Participant, Proof, SegmentRing, StageDeclaration, StageDelivery,
-    begin,
+    on_heap,
 };
 use slipring_simulated::{Promise, Wait, ring, unicast};
 
@@ -87,24 +85,6 @@ pub fn requests(load: &Load) {
         .unwrap();
 }
 
-/// Zeroed memory, like that of a new segment.
-struct Memory {
-    first: NonNull<u8>,
-    bytes: Layout,
-}
-
-// SAFETY: the memory holds atomic words, and slots whose use the protocol orders.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.first.as_ptr(), self.bytes) }
-    }
-}
-
 /// A proof of death that finds all participants alive.
 struct Alive;
 
@@ -137,47 +117,7 @@ impl Segment {
         }];
         let producer_on_death = OnDeath::Wait;
         let declaration = Declaration { capacity, start: 0, stages, producers, producer_on_death };
-        let needs = declaration.needs::<u64>().unwrap();
-        let lines = [
-            needs.lines,
-            needs.queues,
-            needs.seats,
-            1,
-            needs.failure,
-            needs.counters,
-            needs.waited,
-            (needs.cells * capacity * 8).div_ceil(128),
-            (needs.shard_ids * capacity * 4).div_ceil(128),
-            (needs.slot * capacity).div_ceil(128),
-        ];
-        let bytes = Layout::from_size_align(lines.iter().sum::<usize>() * 128, 4096).unwrap();
-        // SAFETY: the size is not zero.
-        let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).unwrap();
-        let mut at = 0;
-        let [lines, queues, seats, status, failure, counters, waited, cells, shard_ids, slots] =
-            lines.map(|lines| {
-                // SAFETY: the sum of all areas was allocated.
-                let place = unsafe { first.add(at * 128) };
-                at += lines;
-                place
-            });
-        let areas = Areas {
-            lines,
-            queues,
-            seats,
-            status,
-            failure,
-            counters,
-            waited,
-            cells,
-            shard_ids,
-            stamps: slots,
-            events: slots,
-            strides: (0, 0),
-            mapping: Arc::new(Memory { first, bytes }),
-        };
-        // SAFETY: I1.
-        unsafe { begin(&declaration, &areas) }.unwrap();
+        let areas = on_heap::<u64>(&declaration).unwrap();
         Segment { declaration, areas }
     }
 

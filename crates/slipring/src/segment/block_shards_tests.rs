@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::for_tests::{Dead, Memory, block_areas, stage};
+use super::for_tests::{Dead, block_areas, stage};
+use super::zeroed::Memory;
 use super::*;
 use crate::BuildError;
 use crate::consumer::markers::{Reading, Writing};

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::for_tests::{Memory, Segment, stage};
+use super::for_tests::{Segment, stage};
 use super::handles_for_tests::{
     SegmentPoolWriter, SegmentSharedProducer, SegmentSubscription, SegmentWriter,
 };
+use super::zeroed::Memory;
 use super::*;
 use crate::errors::{BatchError, WaitError};
 use crate::live::tap::StartAt;

@@ -6,7 +6,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::for_tests::{Memory, Segment, stage};
+use super::for_tests::{Segment, stage};
+use super::zeroed::Memory;
 use super::*;
 use crate::consumer::markers::{Reading, Writing};
 use crate::errors::{BatchError, ClaimError, WaitError};

@@ -2,33 +2,14 @@
 //! processes. To kill a process, a test sets the process's bit in a word that the proof of death
 //! reads. The dead process's handles stay as they were.
 
-use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::handles_for_tests::SegmentReader;
+use super::zeroed::{cut, on_heap};
 use super::*;
 use crate::wait::Wait;
-
-/// Zeroed memory, like that of a new segment.
-pub(super) struct Memory {
-    pub(super) first: NonNull<u8>,
-    pub(super) bytes: Bytes,
-}
-
-// SAFETY: the memory holds atomic words, and slots whose use the protocol orders.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.first.as_ptr(), self.bytes) }
-    }
-}
 
 /// A proof of death that takes the participants in `set` to be dead. Like a lock, the proof of one
 /// death has one holder at a time, and a participant does not look dead while it is being
@@ -70,7 +51,7 @@ pub(super) fn block_areas(declaration: &Declaration, size: usize, inside: bool) 
     let (capacity, needs) = (declaration.capacity, declaration.needs_for(size).unwrap());
     let slot = if inside { 8 + size.next_multiple_of(8) } else { size };
     let stamps = if inside { 0 } else { capacity * 8 };
-    let lines = [
+    let (pieces, mapping) = cut([
         needs.lines,
         needs.queues,
         needs.seats,
@@ -82,26 +63,14 @@ pub(super) fn block_areas(declaration: &Declaration, size: usize, inside: bool) 
         (needs.shard_ids * capacity * 4).div_ceil(128),
         stamps.div_ceil(128),
         (slot * capacity).div_ceil(128),
-    ];
-    let bytes = Bytes::from_size_align(lines.iter().sum::<usize>() * 128, 4096).unwrap();
-    // SAFETY: the size is not zero.
-    let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).unwrap();
-    let mut at = 0;
-    let mut places = lines.iter().map(|lines| {
-        // SAFETY: the sum of all areas was allocated.
-        let place = unsafe { first.add(at * 128) };
-        at += lines;
-        place
-    });
-    let mut next = || places.next().unwrap();
+    ]);
     let [lines, queues, seats, status, failure, counters, waited, cells, shard_ids, stamps, events] =
-        std::array::from_fn(|_| next());
+        pieces;
     let (stamps, events, strides) = match inside {
         // SAFETY: a slot has a stamp before its block.
         true => (events, unsafe { events.add(8) }, (slot, slot)),
         false => (stamps, events, (8, slot)),
     };
-    let mapping = Arc::new(Memory { first, bytes });
     let areas = Areas {
         lines,
         queues,
@@ -150,49 +119,7 @@ impl Segment {
         producer_on_death: OnDeath,
     ) -> Segment {
         let declaration = Declaration { capacity, start, stages, producers, producer_on_death };
-        let needs = declaration.needs::<u64>().unwrap();
-        let lines = [
-            needs.lines,
-            needs.queues,
-            needs.seats,
-            1,
-            needs.failure,
-            needs.counters,
-            needs.waited,
-            (needs.cells * capacity * 8).div_ceil(128),
-            (needs.shard_ids * capacity * 4).div_ceil(128),
-            (needs.slot * capacity).div_ceil(128),
-        ];
-        let bytes = Bytes::from_size_align(lines.iter().sum::<usize>() * 128, 4096).unwrap();
-        // SAFETY: the size is not zero.
-        let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).unwrap();
-        let mut at = 0;
-        let mut places = lines.iter().map(|lines| {
-            // SAFETY: the sum of all areas was allocated.
-            let place = unsafe { first.add(at * 128) };
-            at += lines;
-            place
-        });
-        let mut next = || places.next().unwrap();
-        let [lines, queues, seats, status, failure, counters, waited, cells, shard_ids, slots] =
-            std::array::from_fn(|_| next());
-        let areas = Areas {
-            lines,
-            queues,
-            seats,
-            status,
-            failure,
-            counters,
-            waited,
-            cells,
-            shard_ids,
-            stamps: slots,
-            events: slots,
-            strides: (0, 0),
-            mapping: Arc::new(Memory { first, bytes }),
-        };
-        // SAFETY: the areas were laid out as the declaration needs them.
-        unsafe { begin(&declaration, &areas) }.unwrap();
+        let areas = on_heap::<u64>(&declaration).unwrap();
         Segment { declaration, areas, dead: Arc::default(), dead_handles: Mutex::default() }
     }
 

@@ -62,6 +62,8 @@ mod taps_tests;
 mod tasks_tests;
 #[cfg(all(test, not(slipring_loom)))]
 mod tests;
+#[cfg(any(all(test, not(slipring_loom)), slipring_coherence))]
+mod zeroed;
 
 pub use areas::{Areas, SegmentLayout, begin};
 pub use block_batch::BlockBatch;
@@ -77,6 +79,8 @@ pub use participant::{Participant, register_for_barriers};
 pub use raw_blocks::{BlockStart, RawBlockConsumer, RawBlockProducer, Stretch};
 pub use request::SegmentRequest;
 pub use ring::{SegmentConsumer, SegmentProducer, SegmentRing};
+#[cfg(slipring_coherence)]
+pub use zeroed::on_heap;
 
 pub use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 pub use crate::base::available_memory::{Bytes, check as check_memory};

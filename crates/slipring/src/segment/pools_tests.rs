@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::copied::{PoolPositions, pool_positions};
-use super::for_tests::{Memory, Segment, stage};
+use super::for_tests::{Segment, stage};
 use super::handles_for_tests::{SegmentPoolWriter, SegmentReader};
+use super::zeroed::Memory;
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::{Cause, PRODUCER};

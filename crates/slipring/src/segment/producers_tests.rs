@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
-use super::for_tests::{Memory, Segment, stage};
+use super::for_tests::{Segment, stage};
 use super::handles_for_tests::{SegmentReader, SegmentSharedProducer};
+use super::zeroed::Memory;
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::ring::stamp::MAX_RUN;

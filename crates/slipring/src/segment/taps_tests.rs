@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::for_tests::{Memory, Segment, stage};
+use super::for_tests::{Segment, stage};
 use super::handles_for_tests::SegmentSubscription;
+use super::zeroed::Memory;
 use super::*;
 use crate::errors::{BatchError, ClaimError, SubscribeError, WaitError};
 use crate::live::tap::StartAt;

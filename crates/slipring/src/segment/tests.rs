@@ -4,8 +4,9 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::for_tests::{Memory, Segment, stage};
+use super::for_tests::{Segment, stage};
 use super::handles_for_tests::SegmentReader;
+use super::zeroed::Memory;
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::{BuildError, Cause};
