@@ -260,7 +260,7 @@ impl Handle {
     }
 
     /// Lets the cores with smaller clocks go first, and makes the stores visible that are due. In a
-    /// run by a schedule, chance decides who goes first.
+    /// run by a schedule, chance decides which core goes first.
     #[inline(always)]
     pub(crate) fn point(self) {
         if self.is_shuffled() {

@@ -195,7 +195,7 @@ fn ring(dice: &mut Dice, front: Front) -> RingPlan {
     ring
 }
 
-/// Puts each stage of a chain after the one before.
+/// Puts each stage of a chain behind its predecessor.
 fn chain(ring: &mut RingPlan) {
     if let Front::Chain(_) = ring.front {
         for (number, stage) in ring.stages.iter_mut().enumerate().skip(1) {
@@ -288,7 +288,7 @@ fn add_visitors(dice: &mut Dice, program: &mut Program) {
     };
     let ring = &mut program.rings[0];
     if dice.one_in(8) {
-        // A ring with readers that come and go, and no others: nobody answers a request.
+        // A ring with readers that come and go, and no others, answers no request.
         ring.stages.clear();
         for actor in &mut program.actors {
             if let Actor::Producer { verbs, .. } = actor {

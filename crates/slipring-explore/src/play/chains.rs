@@ -1,4 +1,4 @@
-//! Rings that are declared as a chain: each stage comes after the one before.
+//! Rings that are declared as a chain: each stage is behind its predecessor.
 
 use std::sync::Arc;
 
