@@ -10,6 +10,7 @@ use crate::ring::askers::{AskedRing, Askers};
 use crate::ring::control::Control;
 use crate::ring::helper;
 use crate::ring::self_wait;
+use crate::ring::spec::Delivery;
 use crate::ring::words::ahead;
 
 /// In a forked child, the words of a segment are not mapped. There, the ring counts as stopped.
@@ -41,7 +42,13 @@ impl AskedRing for Control {
 }
 
 fn has_released(control: &Control, stage: usize, seq: u64) -> bool {
-    ahead(control.positions.position(&control.plan, stage), seq) > 0
+    let Control { plan, positions, .. } = control;
+    match plan.stages[stage].delivery {
+        // The position of a tap also tells how far other parties have announced to go, which none
+        // does any more at the end of the stream.
+        Delivery::Tap(_) => positions.held(&plan.stages[stage], seq) > 0,
+        _ => ahead(positions.position(plan, stage), seq) > 0,
+    }
 }
 
 /// The request at one position of a ring. The type does not own the ring.

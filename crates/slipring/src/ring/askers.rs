@@ -39,8 +39,8 @@ pub(crate) trait AskedRing: Send + Sync {
     fn why_stopped(&self) -> Option<WaitError>;
     /// Returns whether the producers have closed the ring, or have begun to.
     fn is_closed(&self) -> bool;
-    /// Returns whether `stage` has released the event at `seq`. Returns `None` if the ring has no
-    /// stage with this index.
+    /// Returns whether `stage` has released the event at `seq`; for a tap, whether each of its
+    /// members has. Returns `None` if the ring has no stage with this index.
     fn has_released(&self, stage: usize, seq: u64) -> Option<bool>;
     /// Records that the graph's deadline has passed, if it has. Notifies no queue.
     fn record_deadline(&self, seq: u64) -> bool;

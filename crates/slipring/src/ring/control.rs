@@ -374,6 +374,7 @@ impl Control {
         let stage = &self.plan.stages[tap];
         self.membership.release_member(&self.positions, stage, seat); // SYNC[left]: before
         self.waits.notify(twin!("vacated-unnotified": &stage.notifies[..] => &[]));
+        self.note_releases(); // The member may have been the last to hold a skipped request.
     }
 
     // Counting.

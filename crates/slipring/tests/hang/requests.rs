@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    AwaitError, Awaited, Cause, Fault, Graph, OnFault, Promise, SharedProducer, Wait, WaitError,
+    AwaitError, Awaited, Cause, Fault, Graph, OnFault, Promise, SharedProducer, StartAt, Wait,
+    WaitError,
 };
 
 use crate::common::{PURPOSE, ends, quiet};
@@ -365,6 +366,57 @@ fn a_thread_hears_of_the_last_release_after_the_close() {
         result
     });
     assert_eq!(result, Err(AwaitError::Wait(WaitError::Closed)));
+}
+
+/// A tap holds a request up while one of its readers does, and then no more.
+#[test]
+fn a_tap_passes_a_request_that_no_reader_holds() {
+    let _watched = crate::common::watched();
+    for how in ASKER_WAITS {
+        let (held, closed) =
+            ends(&format!("a reader that leaves a closed ring, {how:?}"), move || {
+                let graph = Graph::new(4, Request::default).shared();
+                let (stage, tap) = (graph.reader("stage"), graph.tap("tap", 1));
+                let ring = graph.build().unwrap();
+                let (mut tx, mut rx, tap) = (ring.producer(), ring.reader(stage), ring.tap(tap));
+                let reader = tap.subscribe(StartAt::Now).unwrap();
+                let mut answer = tx.ask(Request::fill(Reaction::Ignore)).unwrap();
+                tx.close();
+                assert_eq!(rx.for_each(|_, _| ()).unwrap(), 1);
+                let held = answer.try_take();
+                let leaving = thread::spawn(move || {
+                    thread::sleep(Duration::from_millis(2));
+                    drop(reader);
+                });
+                let closed = how.wait(answer);
+                leaving.join().unwrap();
+                drop((ring, rx));
+                (held, closed)
+            });
+        assert_eq!((held, closed), (Ok(None), Err(AwaitError::Wait(WaitError::Closed))));
+        let skipped = ends(&format!("a reader that leaves an open ring, {how:?}"), move || {
+            let graph = Graph::new(4, Request::default).shared().wait(Wait::Blocking);
+            let stage = graph.writer("stage").on_error(OnFault::skip());
+            let tap = graph.tap("tap", 1).after(&stage);
+            let ring = graph.build().unwrap();
+            let tap = ring.tap(tap);
+            let mut handlers = ring.handlers();
+            handlers.write(stage, |request: &mut Request, _| request.handle());
+            let (mut tx, pipeline) = handlers.spawn().unwrap();
+            let reader = tap.subscribe(StartAt::Now).unwrap();
+            let answer = tx.ask(Request::fill(Reaction::Fail)).unwrap();
+            let leaving = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(20));
+                drop(reader);
+            });
+            let skipped = how.wait(answer);
+            leaving.join().unwrap();
+            drop(tx);
+            pipeline.join().unwrap();
+            skipped
+        });
+        assert_eq!(skipped, Err(AwaitError::Skipped));
+    }
 }
 
 /// If a stage has handed a promise on, the promise may be fulfilled after the end. The wait then
