@@ -224,6 +224,14 @@ macro_rules! reads {
         }
         check("try_batch", std::mem::take(&mut done), 0);
         fill(&mut $tx);
+        while let Ok(mut batch) = $rx.try_batch(10) {
+            let half = batch.len().div_ceil(2);
+            batch.release_front(half);
+            batch.release_front(batch.len());
+            done += 1;
+        }
+        check("release_front", std::mem::take(&mut done), 0);
+        fill(&mut $tx);
         while $rx.try_batch(10).is_ok() {
             $rx.batch(10).unwrap().release();
             done += 1;
@@ -315,6 +323,25 @@ fn an_idle_handle_is_counted_whatever_it_reads_by() {
         .tap(key)
         .subscribe(StartAt::Now)
         .unwrap());
+}
+
+/// A batch that is released from its front ends with its last event.
+#[test]
+fn an_idle_handle_counts_a_batch_that_it_released_from_the_front() {
+    let _watched = crate::common::watched();
+    let graph = Graph::new(8, || 0u64);
+    let stage = graph.reader("stage");
+    let ring = graph.build().unwrap();
+    let (mut tx, mut rx, monitor) = (ring.producer(), ring.reader(stage), ring.monitor());
+    (0..4).for_each(|_| _ = tx.publish(|_| ()).unwrap());
+    let mut batch = rx.try_batch(4).unwrap();
+    batch.release_front(3);
+    drop(batch);
+    let mut batch = rx.try_batch(4).unwrap();
+    batch.release_front(1);
+    drop(batch);
+    assert!(rx.try_batch(4).is_err());
+    assert_eq!(counts(&monitor, "stage"), (4, 1, 0, 0));
 }
 
 /// A waiting thread flushes its counts before it sleeps, or after a while if its strategy never

@@ -114,9 +114,13 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
             return;
         }
         let count = count as u64;
+        self.position.state_mut().has_new_counts = true;
         self.position.advance(count, count);
         self.position.release();
         self.len -= count;
+        if self.len == 0 {
+            self.position.count_batch();
+        }
         // SAFETY: the rest of the batch is still lent.
         // No reference to a released event is left, because the reference would borrow this batch.
         self.view =
