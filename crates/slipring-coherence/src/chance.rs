@@ -59,8 +59,8 @@ impl Running {
                 .fold(0, |bits, core| bits | 1 << core);
             let shuffle = self.shuffle.as_mut()?;
             if able != 0 {
-                let core = shuffle.choose(able);
                 shuffle.settle();
+                let core = shuffle.choose(able);
                 shuffle.switches += u64::from(core != self.current);
                 shuffle.begin_turn();
                 shuffle.plan();
@@ -78,6 +78,15 @@ impl Running {
             let (core, until) = timed.min_by_key(|(_, until)| *until)?;
             self.leap(core, until);
         }
+    }
+
+    /// Interferes with the current thread. Returns after how many steps of protocols to do so
+    /// again.
+    #[cold]
+    pub(crate) fn interfere(&mut self) -> u64 {
+        let is_mortal = self.places[self.current].process.is_some();
+        let (core, shuffle) = (self.current, self.shuffle.as_mut());
+        shuffle.map_or(u64::MAX, |shuffle| shuffle.interfere(core, is_mortal))
     }
 
     /// Returns the cores that sleep with a timer, and when each ends.

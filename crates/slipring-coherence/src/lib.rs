@@ -225,6 +225,15 @@ pub fn shortened(number: u64) -> u64 {
     waiting::shortened(number)
 }
 
+/// Returns `slots`, or 3 in a run by a [schedule](Schedule::short_runs) that shortens runs of slots.
+///
+/// ```
+/// assert_eq!(slipring_coherence::longest_run(200), 200);
+/// ```
+pub fn longest_run(slots: u64) -> u64 {
+    waiting::longest_run(slots)
+}
+
 /// Returns whether the simulated system offers [`membarrier`]. All do, except in a run by some
 /// [schedules](Schedule::membarrier).
 ///

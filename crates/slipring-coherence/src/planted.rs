@@ -2,12 +2,18 @@
 //!
 //! - I1: A system thread has at most one planted defect, and loses it when its [`Planted`] is
 //!   dropped. All virtual threads of a run are on one system thread, so they share the defect.
+//! - I2: The steps that can be changed are also those at which a program's protocols are delicate,
+//!   so a run by a schedule holds threads there. `LEFT` counts them down to the next such hold.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 
+use crate::running::{Handle, Running};
+
 thread_local! {
     static PLANTED: Cell<Option<&'static str>> = const { Cell::new(None) };
+    static REACHED: Cell<u64> = const { Cell::new(0) };
+    static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
 /// A planted defect, which stays until this value is dropped.
@@ -15,6 +21,20 @@ thread_local! {
 /// Example: [`plant`].
 #[must_use = "the defect goes when this value is dropped"]
 pub struct Planted(PhantomData<*mut ()>);
+
+impl Planted {
+    /// Returns how often the step was reached that the defect changes.
+    ///
+    /// ```
+    /// let planted = slipring_coherence::plant("fence-too-many");
+    /// slipring_coherence::is_planted("fence-too-many");
+    /// slipring_coherence::is_planted("another");
+    /// assert_eq!(planted.reached(), 1);
+    /// ```
+    pub fn reached(&self) -> u64 {
+        REACHED.get()
+    }
+}
 
 /// Plants the defect `name` into the simulations of the calling system thread.
 ///
@@ -37,16 +57,33 @@ pub fn plant(name: &'static str) -> Planted {
     Planted(PhantomData)
 }
 
-/// Returns whether the defect `name` is planted. Costs no virtual time.
+/// Returns whether the defect `name` is planted. Costs no virtual time. In a run by a schedule, the
+/// thread may be held at its next accesses, or its process may die there
+/// ([`Schedule::holds`](crate::Schedule)).
 ///
 /// Example: [`plant`].
 #[inline]
 pub fn is_planted(name: &str) -> bool {
-    PLANTED.get().is_some_and(|planted| planted == name)
+    let planted = PLANTED.get().is_some_and(|planted| planted == name);
+    if planted {
+        REACHED.set(REACHED.get() + 1);
+    }
+    let left = LEFT.get() - 1;
+    LEFT.set(left);
+    if left == 0 {
+        LEFT.set(Handle::current().map_or(u64::MAX, |handle| handle.with(Running::interfere)));
+    }
+    planted
+}
+
+/// Lets a run interfere at one of the next steps (I2); `u64::MAX`: at none.
+pub(crate) fn interfere_after(steps: u64) {
+    LEFT.set(steps);
 }
 
 impl Drop for Planted {
     fn drop(&mut self) {
         PLANTED.set(None);
+        REACHED.set(0);
     }
 }

@@ -175,6 +175,10 @@ pub struct Schedule {
     /// sleep. Without such rescues, a lost wake-up is a deadlock, also where sleeps have limits.
     #[serde(default = "rescues")]
     pub rescues: bool,
+    /// Once in so many steps that a defect could change ([`is_planted`](crate::is_planted)), on
+    /// average, the thread is held there, or its process dies; 0: never.
+    #[serde(default)]
+    pub holds: u64,
     /// A virtual process dies once in so many accesses, on average; 0: never.
     #[serde(default)]
     pub deaths: u64,
@@ -188,6 +192,9 @@ pub struct Schedule {
     /// Whether numbers of polls, and of other repetitions, are short: see
     /// [`shortened`](crate::shortened).
     pub short: bool,
+    /// Whether runs of slots are short: see [`longest_run`](crate::longest_run).
+    #[serde(default)]
+    pub short_runs: bool,
     /// Accesses after which the run is given up as a livelock.
     pub limit: u64,
 }
@@ -207,11 +214,13 @@ impl Schedule {
             spurious: dice.pick(&[0, 0, 0, 20]),
             leaps: dice.pick(&[0, 0, 10, 100]),
             rescues: true,
+            holds: dice.pick(&[0, 0, 16, 128, 1024]),
             deaths: dice.pick(&[16, 64, 256, 1024]),
             most_deaths: 1 + dice.below(4),
             cores: dice.pick(&[1, 2, 4, 16]),
             membarrier: !dice.one_in(4),
             short: !dice.one_in(16),
+            short_runs: dice.one_in(2),
             limit: 2_000_000,
         }
     }
@@ -236,7 +245,11 @@ impl fmt::Display for Schedule {
         if *leaps != 0 {
             write!(f, "; the clock leaps once in {leaps} turns")?;
         }
+        if self.holds != 0 {
+            write!(f, "; a thread is held at one in {} steps of a protocol", self.holds)?;
+        }
         f.write_str(if self.rescues { "" } else { "; no rescue by a timer" })?;
+        f.write_str(if self.short_runs { "; runs of at most 3 slots" } else { "" })?;
         f.write_str(if self.membarrier { "" } else { "; no membarrier" })?;
         f.write_str(if self.short { "" } else { "; all repetitions as in earnest" })
     }

@@ -8,6 +8,7 @@
 //! - I3: The clock never goes back.
 
 use crate::memory::cores;
+use crate::planted::interfere_after;
 use crate::schedule::{Dice, Order, Schedule};
 
 /// Virtual time of an access, in picoseconds.
@@ -30,6 +31,9 @@ pub(crate) struct Shuffle {
     /// When the running thread's process dies, if it can, in accesses.
     pub(crate) dies: u64,
     deaths: u64,
+    /// Cores that are held, as bits, and until which access.
+    held: u64,
+    held_until: Vec<u64>,
     /// Accesses at which the running thread gets the lowest priority, the last one first.
     pub(crate) changes: Vec<u64>,
     priorities: Vec<u64>,
@@ -63,6 +67,8 @@ impl Shuffle {
             commits: NEVER,
             dies: NEVER,
             deaths: 0,
+            held: 0,
+            held_until: vec![0; cores],
             changes,
             priorities,
             lowest: NEVER / 4,
@@ -72,6 +78,7 @@ impl Shuffle {
         shuffle.commits = shuffle.next_commit();
         shuffle.dies = shuffle.next_death();
         shuffle.plan();
+        interfere_after(shuffle.next_hold());
         shuffle
     }
 
@@ -122,6 +129,47 @@ impl Shuffle {
         }
     }
 
+    /// Returns the number of steps of protocols until the next at which the run interferes.
+    fn next_hold(&mut self) -> u64 {
+        match self.schedule.holds {
+            0 => NEVER,
+            mean => self.span(mean),
+        }
+    }
+
+    /// Interferes with the thread of a core, which has reached a step of a protocol: lets it make
+    /// a few more accesses, and then holds it while others can run, or ends its process. Returns
+    /// after how many steps the run interferes again.
+    pub(crate) fn interfere(&mut self, core: usize, is_mortal: bool) -> u64 {
+        self.settle();
+        let at = self.steps + self.dice.below(6);
+        if is_mortal && self.dies != NEVER && self.dice.one_in(2) {
+            self.dies = self.dies.min(at);
+        } else {
+            self.turn_ends = self.turn_ends.min(at);
+            self.held |= 1 << core;
+            self.held_until[core] = at + (16 << self.dice.below(10));
+        }
+        self.plan();
+        self.next_hold()
+    }
+
+    /// Returns those of the cores that are not held, or all of them if all are.
+    fn unheld(&mut self, able: u64) -> u64 {
+        if self.held == 0 {
+            return able;
+        }
+        for core in cores(self.held) {
+            if self.held_until[core] <= self.steps {
+                self.held &= !(1 << core);
+            }
+        }
+        match able & !self.held {
+            0 => able,
+            others => others,
+        }
+    }
+
     /// Lets time pass.
     #[inline]
     pub(crate) fn pay(&mut self, time: u64) {
@@ -151,6 +199,7 @@ impl Shuffle {
     /// Gives a new thread a priority.
     pub(crate) fn add_thread(&mut self, core: usize) {
         self.priorities[core] = NEVER / 2 + self.dice.below(NEVER / 4);
+        self.held &= !(1 << core);
     }
 
     /// Returns whether a thread that spins is replaced.
@@ -169,6 +218,7 @@ impl Shuffle {
             let number = dice.below(bits.count_ones().into()) as usize;
             cores(bits).nth(number).expect("the number is below that of the bits")
         };
+        let able = self.unheld(able);
         let others = able & !(1 << self.slow);
         match self.schedule.order {
             Order::Priorities => {

@@ -268,6 +268,17 @@ pub(crate) fn shortened(number: u64) -> u64 {
     shuffled.unwrap_or(number)
 }
 
+/// Returns `slots`, or 3 in its place.
+pub(crate) fn longest_run(slots: u64) -> u64 {
+    let are_short = |running: &mut Running| {
+        running.shuffle.as_ref().is_some_and(|shuffle| shuffle.schedule.short_runs)
+    };
+    match Handle::current().is_some_and(|handle| handle.with(are_short)) {
+        true => 3,
+        false => slots,
+    }
+}
+
 /// Calls `body` with the current thread's locals.
 pub(crate) fn with_locals<R>(body: impl FnOnce(&mut Locals) -> R) -> Option<R> {
     Some(Handle::current()?.with(|running| {

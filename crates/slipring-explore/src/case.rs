@@ -4,17 +4,18 @@ use std::fmt;
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
-use slipring_coherence::Schedule;
+use slipring_coherence::{Report, Schedule};
 
-use crate::play::play;
+use crate::play::{Broken, play};
 use crate::program::Program;
+use crate::twins::Twin;
 
 /// A program, and the schedule under which it did something remarkable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// The planted defect with which it fails. Without one, it must hold.
+    /// The planted defect with which it fails, and without which it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub twin: Option<String>,
+    pub twin: Option<Twin>,
     /// Its failure, in a line.
     pub found: String,
     /// The schedule.
@@ -46,19 +47,36 @@ impl Case {
         cases.map(read).collect()
     }
 
-    /// Runs the case under its schedule, and then under others like it. Returns what the first run
-    /// found that failed.
-    fn find(&self, schedules: u64) -> Option<Case> {
-        let _planted = self.twin.clone().map(|twin| slipring_coherence::plant(twin.leak()));
-        for number in 0..schedules {
+    /// Runs the case with its defect. Returns also how often the step was reached that the defect
+    /// changes.
+    pub fn play(&self) -> (Result<Report, Broken>, u64) {
+        let planted = self.twin.map(|twin| slipring_coherence::plant(twin.name));
+        let run = play(&self.program, &self.schedule);
+        (run, planted.map_or(0, |planted| planted.reached()))
+    }
+
+    /// Returns the case without its defect.
+    pub fn sound(&self) -> Case {
+        Case { twin: None, ..self.clone() }
+    }
+
+    /// Returns how the case fails with its defect, if it holds without.
+    pub fn fails(&self) -> Option<Broken> {
+        let broken = self.play().0.err()?;
+        let holds = self.twin.is_none() || self.sound().play().0.is_ok();
+        holds.then_some(broken)
+    }
+
+    /// Runs the case under its schedule, and then under `schedules - 1` others like it. Returns the
+    /// first that fails.
+    pub fn find(&self, schedules: u64) -> Option<Case> {
+        (0..schedules).find_map(|number| {
             let seed = self.schedule.seed.wrapping_add(number);
             let schedule = Schedule { seed, ..self.schedule.clone() };
-            if let Err(broken) = play(&self.program, &schedule) {
-                let found = broken.first_line().to_owned();
-                return Some(Case { found, schedule, ..self.clone() });
-            }
-        }
-        None
+            let case = Case { schedule, ..self.clone() };
+            let found = case.fails()?.first_line().to_owned();
+            Some(Case { found, ..case })
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The events of explored programs. They show a torn read, a write that is missing, and a slot
 //! that is overwritten while it is lent.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slipring::Promise;
@@ -29,9 +29,18 @@ pub fn after_write(trail: u64, stage: usize) -> u64 {
 #[derive(Debug, Default)]
 pub struct Event {
     parts: Parts,
-    /// The request that its first reader answers with the event's identity. This lock is real, and
-    /// never held where another thread can be chosen.
-    request: Mutex<Option<Promise<u64>>>,
+    /// The request that its first reader answers with the event's identity, or keeps. This lock is
+    /// real, and never held where another thread can be chosen.
+    request: Mutex<Option<Request>>,
+}
+
+/// Promises that are neither fulfilled nor dropped. This lock is real, as that of an event.
+pub type Kept = Arc<Mutex<Vec<Promise<u64>>>>;
+
+#[derive(Debug)]
+struct Request {
+    promise: Promise<u64>,
+    kept: Option<Kept>,
 }
 
 /// The plain parts of an event, and the whole event of a segment.
@@ -58,9 +67,13 @@ impl Seen for Event {
     fn answer(&self) {
         // Only an event that is overwritten while it is lent can be locked.
         let request = self.request.try_lock().ok().and_then(|mut request| request.take());
-        if let Some(request) = request {
+        match request {
+            Some(Request { promise, kept: Some(kept) }) => {
+                kept.lock().expect("no thread panics with it").push(promise);
+            }
             // The other side may have dropped its half.
-            let _ = request.fulfil(self.parts.id);
+            Some(Request { promise, kept: None }) => _ = promise.fulfil(self.parts.id),
+            None => {}
         }
     }
 }
@@ -124,9 +137,15 @@ impl Event {
     }
 
     /// Fills the event, with a request.
-    pub fn request(&mut self, id: u64, request: Promise<u64>) {
+    pub fn request(&mut self, id: u64, promise: Promise<u64>) {
         self.fill(id);
-        self.request = Mutex::new(Some(request));
+        self.request = Mutex::new(Some(Request { promise, kept: None }));
+    }
+
+    /// Fills the event, with a request whose promise its first reader puts into `kept`.
+    pub fn request_in_vain(&mut self, id: u64, promise: Promise<u64>, kept: &Kept) {
+        self.fill(id);
+        self.request = Mutex::new(Some(Request { promise, kept: Some(kept.clone()) }));
     }
 
     /// Stores the trail of a writer, whose result `Watch::look` is.

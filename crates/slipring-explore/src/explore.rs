@@ -1,19 +1,16 @@
 //! Running seed after seed, and saying what came of it.
-//!
-//! - I1: A defect is planted for a system thread, so each thread that runs programs plants it.
 
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
-use slipring_coherence::Planted;
-
 use crate::case::Case;
 use crate::generate::{self, Shape};
-use crate::play::{Broken, play};
+use crate::play::Broken;
 use crate::shrink::shrink;
+use crate::twins::Twin;
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// How long a failing case is made smaller.
 const SHRINKING: Duration = Duration::from_secs(20);
@@ -26,7 +23,7 @@ pub struct Search {
     /// The family of the programs; `None`: all, in turn.
     pub shape: Option<Shape>,
     /// The planted defect.
-    pub twin: Option<&'static str>,
+    pub twin: Option<Twin>,
     /// The first seed.
     pub first: u64,
     /// Largest number of programs.
@@ -46,32 +43,28 @@ struct Totals {
     switches: AtomicU64,
     sleeps: AtomicU64,
     deaths: AtomicU64,
+    /// How often the step of the planted defect was reached.
+    reached: AtomicU64,
     stop: AtomicBool,
 }
 
 impl Search {
-    fn plant(&self) -> Option<Planted> {
-        self.twin.map(slipring_coherence::plant)
-    }
-
     fn shape_of(&self, seed: u64) -> Shape {
-        let all = Shape::ALL;
-        self.shape.unwrap_or(all[(seed % all.len() as u64) as usize])
+        self.shape.unwrap_or_else(|| Shape::of(seed))
     }
 
     fn case(&self, seed: u64) -> Case {
         let program = generate::program(self.shape_of(seed), seed);
-        let (twin, found) = (self.twin.map(str::to_owned), String::new());
-        Case { twin, found, schedule: generate::schedule(&program, seed), program }
+        let schedule = generate::schedule(&program, seed);
+        Case { twin: self.twin, found: String::new(), schedule, program }
     }
 
     /// Runs one seed, and says all about it. Returns whether it holds.
     pub fn replay(&self, seed: u64, out: &mut dyn Write) -> bool {
-        let _planted = self.plant();
         let case = self.case(seed);
         let _ = writeln!(out, "{} {}", self.shape_of(seed).name(), case.schedule);
         let _ = writeln!(out, "{}", case.program);
-        match play(&case.program, &case.schedule) {
+        match case.play().0 {
             Ok(report) => {
                 let (accesses, switches, deaths) =
                     (report.accesses, report.switches, report.deaths);
@@ -99,10 +92,11 @@ impl Search {
         std::thread::scope(|scope| {
             for _ in 0..self.threads.max(1) {
                 scope.spawn(|| {
-                    let _planted = self.plant();
                     while let Some(seed) = self.next_seed(&totals, began, &bar) {
                         let case = self.case(seed);
-                        match play(&case.program, &case.schedule) {
+                        let (run, reached) = case.play();
+                        totals.reached.fetch_add(reached, Relaxed);
+                        match run {
                             Ok(report) => totals.add(&report),
                             Err(broken) => {
                                 totals.stop.store(true, Relaxed);
@@ -117,12 +111,21 @@ impl Search {
         bar.finish_and_clear();
         let seconds = began.elapsed().as_secs_f64();
         let _ = writeln!(out, "seeds from {} on, {seconds:.1} s: {}", self.first, totals.text());
+        if let Some(twin) = self.twin {
+            let reached = totals.reached.load(Relaxed);
+            let _ = writeln!(out, "the step of {twin} was reached {reached} times");
+        }
         let failed: Option<(u64, Case, Broken)> =
             failed.into_inner().expect("no thread panics with it");
         let (seed, case, broken) = failed?;
-        let _planted = self.plant();
         let _ = writeln!(out, "seed {seed} fails ({})", self.shape_of(seed).name());
-        Some(tell(&case, &broken, out))
+        Some(match case.twin.and_then(|_| case.sound().play().0.err()) {
+            None => tell(&case, &broken, out),
+            Some(broken) => {
+                let _ = writeln!(out, "it fails without the twin, too:");
+                tell(&case.sound(), &broken, out)
+            }
+        })
     }
 
     fn next_seed(&self, totals: &Totals, began: Instant, bar: &ProgressBar) -> Option<u64> {
@@ -137,13 +140,12 @@ impl Search {
 }
 
 /// Says how a case fails: what was found, the last accesses, and a smaller case, which it returns.
-/// The case's defect is planted.
 pub fn tell(case: &Case, broken: &Broken, out: &mut dyn Write) -> Case {
     let _ = write!(out, "{broken}");
     let case = Case { found: broken.first_line().to_owned(), ..case.clone() };
     let small = shrink(case, SHRINKING);
     slipring_coherence::record_accesses(SHOWN);
-    let again = play(&small.program, &small.schedule);
+    let again = small.play().0;
     let _ = writeln!(out, "\na smaller one:\n{}\n{}", small.schedule, small.program);
     if let Err(broken) = again {
         let _ = writeln!(out, "{broken}\nthe last accesses:");

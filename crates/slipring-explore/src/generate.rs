@@ -26,18 +26,44 @@ pub enum Shape {
     Rings,
     /// A ring that processes share, which die and come again.
     Processes,
+    /// One full ring, whose producers are closed while they wait for room.
+    Closing,
+    /// One ring without stages.
+    Bare,
 }
 
 impl Shape {
     /// All families.
-    pub const ALL: [Shape; 6] = [
+    pub const ALL: [Shape; 8] = [
         Shape::Handles,
         Shape::Handlers,
         Shape::Visitors,
         Shape::Disrupted,
         Shape::Rings,
         Shape::Processes,
+        Shape::Closing,
+        Shape::Bare,
     ];
+
+    /// The family of a seed. The more the parts of a program can do to each other, the more programs
+    /// a family has.
+    pub fn of(seed: u64) -> Shape {
+        const SHARES: [Shape; 12] = [
+            Shape::Handles,
+            Shape::Processes,
+            Shape::Handlers,
+            Shape::Processes,
+            Shape::Visitors,
+            Shape::Processes,
+            Shape::Disrupted,
+            Shape::Processes,
+            Shape::Rings,
+            Shape::Visitors,
+            Shape::Closing,
+            Shape::Bare,
+        ];
+        SHARES[(seed % SHARES.len() as u64) as usize]
+    }
 
     /// The family's name.
     pub fn name(self) -> &'static str {
@@ -48,7 +74,44 @@ impl Shape {
             Shape::Disrupted => "disrupted",
             Shape::Rings => "rings",
             Shape::Processes => "processes",
+            Shape::Closing => "closing",
+            Shape::Bare => "bare",
         }
+    }
+}
+
+/// How large the parts of a program are. A small program meets itself more often at the same step.
+#[derive(Clone, Copy)]
+pub struct Scale {
+    /// Largest number of stages, and of handles of one.
+    stages: u64,
+    /// Largest number of a producer's actions, and of events of one.
+    verbs: u64,
+    pub events: u64,
+}
+
+impl Scale {
+    pub fn random(dice: &mut Dice) -> Scale {
+        match dice.one_in(2) {
+            true => Scale { stages: 2, verbs: 2, events: dice.pick(&[1, 2, 3]) },
+            false => Scale { stages: 4, verbs: 5, events: dice.pick(&[2, 6, 12]) },
+        }
+    }
+
+    /// The number of a stage's handles.
+    pub fn handles(self, dice: &mut Dice, capacity: usize) -> usize {
+        1 + dice.below(self.stages.min(3).min(capacity as u64)) as usize
+    }
+
+    /// The number of stages.
+    pub fn stages(self, dice: &mut Dice) -> usize {
+        let most = 1 + dice.below(self.stages);
+        1 + dice.below(most) as usize
+    }
+
+    /// The number of a producer's actions.
+    pub fn verbs(self, dice: &mut Dice) -> u64 {
+        1 + dice.below(self.verbs)
     }
 }
 
@@ -56,9 +119,10 @@ impl Shape {
 pub fn program(shape: Shape, seed: u64) -> Program {
     let mut dice = Dice::new(seed ^ 0x9406_4A11);
     let dice = &mut dice;
-    let mut program = Program::default();
+    let scale = Scale::random(dice);
+    let mut program = Program { keeps: dice.one_in(2), ..Program::default() };
     if shape == Shape::Processes {
-        program.segments.push(segment::random(dice));
+        program.segments.push(segment::random(dice, scale));
         return program;
     }
     let rings = if shape == Shape::Rings { 2 } else { 1 };
@@ -70,11 +134,18 @@ pub fn program(shape: Shape, seed: u64) -> Program {
             Shape::Rings if number == 0 && dice.one_in(2) => library(dice),
             _ => Front::Handles,
         };
-        let mut ring = ring(dice, front);
-        if shape == Shape::Rings && number == 1 {
+        let mut ring = ring(dice, front, scale);
+        if shape == Shape::Rings && number == 1 || matches!(shape, Shape::Closing | Shape::Bare) {
             ring.shared = true;
         }
-        program.actors.extend(producers(dice, number, &ring));
+        if shape == Shape::Bare {
+            ring.stages.clear();
+        }
+        let mut actors = producers(dice, number, &ring, scale);
+        if shape != Shape::Disrupted {
+            end_otherwise(dice, &ring, &mut actors);
+        }
+        program.actors.extend(actors);
         program.rings.push(ring);
     }
     match shape {
@@ -101,7 +172,13 @@ pub fn program(shape: Shape, seed: u64) -> Program {
                 *drive = Drive { by: By::ForEach, quirk, ..*drive };
             }
         }
-        Shape::Handles | Shape::Handlers | Shape::Processes => {}
+        Shape::Closing => close_full(dice, &mut program),
+        Shape::Handles | Shape::Handlers => {
+            await_a_stage(dice, &mut program.rings[0]);
+            come_late(dice, &mut program, scale);
+        }
+        Shape::Bare => come_late(dice, &mut program, scale),
+        Shape::Processes => {}
     }
     for ring in 0..program.rings.len() {
         for stage in 0..program.rings[ring].stages.len() {
@@ -145,10 +222,9 @@ fn library(dice: &mut Dice) -> Front {
     dice.pick(&[Front::Handlers(threads), Front::Chain(threads)])
 }
 
-fn ring(dice: &mut Dice, front: Front) -> RingPlan {
+fn ring(dice: &mut Dice, front: Front, scale: Scale) -> RingPlan {
     let capacity = dice.pick(&[1, 2, 2, 4, 4, 8]);
-    let most = dice.pick(&[1, 2, 3, 4]);
-    let count = 1 + dice.below(most) as usize;
+    let count = scale.stages(dice);
     let mut stages: Vec<StagePlan> = Vec::new();
     for number in 0..count {
         let kind = dice.pick(&[
@@ -164,9 +240,10 @@ fn ring(dice: &mut Dice, front: Front) -> RingPlan {
         ]);
         let handles = match kind {
             Kind::Reader | Kind::Writer => 1,
-            _ => 1 + dice.below(3.min(capacity as u64)) as usize,
+            _ => scale.handles(dice, capacity),
         };
         stages.push(StagePlan {
+            marks: dice.one_in(2),
             kind,
             room: 0,
             after: (0..number).filter(|_| dice.one_in(3)).collect(),
@@ -188,6 +265,7 @@ fn ring(dice: &mut Dice, front: Front) -> RingPlan {
         contiguous: dice.one_in(4),
         wait: wait(dice),
         front,
+        reversed: dice.one_in(3),
         stages,
     };
     ring.repair();
@@ -205,11 +283,13 @@ fn chain(ring: &mut RingPlan) {
 }
 
 fn wait(dice: &mut Dice) -> Waits {
-    // Those that sleep until a notification have the most to lose.
-    match dice.below(4) {
+    // Those that sleep until a notification have the most to lose. Workers that stay awake draw
+    // tickets.
+    match dice.below(5) {
         0 => Waits::Park,
         1 => Waits::Blocking,
         2 => Waits::Adaptive,
+        3 => dice.pick(&[Waits::BusySpin, Waits::Yielding]),
         _ => dice.pick(&Waits::ALL),
     }
 }
@@ -237,13 +317,11 @@ fn drive(dice: &mut Dice, capacity: usize) -> Drive {
     Drive { by, max: 1 + dice.below(2 * capacity as u64) as usize, quirk }
 }
 
-fn producers(dice: &mut Dice, ring: usize, plan: &RingPlan) -> Vec<Actor> {
+fn producers(dice: &mut Dice, ring: usize, plan: &RingPlan, scale: Scale) -> Vec<Actor> {
     let count = if plan.shared { 1 + dice.below(3) } else { 1 };
-    let budget = dice.pick(&[4, 12, 24]);
     (0..count)
         .map(|_| {
-            let verbs = (0..1 + dice.below(5)).map(|_| verb(dice, plan.capacity, budget));
-            let mut verbs: Vec<Verb> = verbs.collect();
+            let mut verbs = verbs(dice, plan, scale);
             if dice.one_in(3) {
                 drain(&mut verbs);
             }
@@ -252,8 +330,107 @@ fn producers(dice: &mut Dice, ring: usize, plan: &RingPlan) -> Vec<Actor> {
         .collect()
 }
 
-fn verb(dice: &mut Dice, capacity: usize, budget: u64) -> Verb {
-    let some = |dice: &mut Dice| 1 + dice.below(budget / 2);
+fn verbs(dice: &mut Dice, plan: &RingPlan, scale: Scale) -> Vec<Verb> {
+    let mut verbs: Vec<Verb> =
+        (0..scale.verbs(dice)).map(|_| verb(dice, plan.capacity, scale)).collect();
+    if plan.stages.is_empty() {
+        // No stage answers.
+        verbs.retain(|verb| !matches!(verb, Verb::Ask(..)));
+    }
+    verbs
+}
+
+/// Lets some producers end with a request, or by a panic.
+fn end_otherwise(dice: &mut Dice, plan: &RingPlan, actors: &mut [Actor]) {
+    for actor in actors {
+        if let Actor::Producer { verbs, .. } = actor
+            && dice.one_in(8)
+            && !plan.stages.is_empty()
+        {
+            let answers = [Answer::Wait, Answer::For(50), Answer::Task, Answer::Try];
+            verbs.push(Verb::AskLast(dice.pick(&answers)));
+        }
+    }
+}
+
+/// Lets one handler wait for another stage, which the library runs meanwhile.
+fn await_a_stage(dice: &mut Dice, ring: &mut RingPlan) {
+    let by_handles = ring.front == Front::Handles;
+    let has_threads = by_handles
+        || matches!(
+            ring.front,
+            Front::Handlers(None | Some(2 | 3)) | Front::Chain(None | Some(2 | 3))
+        );
+    if !has_threads || !dice.one_in(2) {
+        return;
+    }
+    let own = dice.below(ring.stages.len() as u64) as usize;
+    let other = dice.below(ring.stages.len() as u64) as usize;
+    let is_behind = ring.before(other).contains(&own);
+    // The library's own loops release a batch at its end.
+    if other == own || is_behind && !by_handles {
+        return;
+    }
+    let handle = dice.below(ring.stages[own].drives.len() as u64) as usize;
+    let drive = &mut ring.stages[own].drives[handle];
+    if by_handles {
+        drive.by = dice.pick(&[By::Poll, By::Batch, By::Try, By::Task(0)]);
+        drive.max = 1;
+    }
+    drive.quirk = Some((1 + dice.below(4), Quirk::Await(other)));
+}
+
+/// Lets producers come while others may have ended.
+fn come_late(dice: &mut Dice, program: &mut Program, scale: Scale) {
+    let plan = &program.rings[0];
+    if plan.shared && plan.front == Front::Handles && dice.one_in(3) {
+        let verbs = verbs(dice, plan, scale);
+        program.actors.push(Actor::Late { ring: 0, last: dice.one_in(2), verbs });
+    }
+}
+
+/// Lets a producer close the ring while the others wait for room, or have just got it.
+fn close_full(dice: &mut Dice, program: &mut Program) {
+    let ring = &mut program.rings[0];
+    ring.capacity = dice.pick(&[1, 1, 2, 4]);
+    ring.wait = dice.pick(&[Waits::BusySpin, Waits::Yielding, Waits::Blocking, Waits::Adaptive]);
+    for stage in &mut ring.stages {
+        stage.drives.truncate(ring.capacity);
+        if let Some(drive) = stage.drives.first_mut()
+            && dice.one_in(2)
+        {
+            drive.quirk = Some((1, Quirk::Sleep(dice.pick(&[100, 2_000]))));
+        }
+    }
+    let len = ring.capacity as u64;
+    let some = |dice: &mut Dice| match dice.below(3) {
+        0 => Verb::All(1 + dice.below(2 * len)),
+        1 => Verb::Claim(1 + dice.below(len) as usize, Fate::Publish),
+        _ => Verb::Publish(1 + dice.below(3)),
+    };
+    program.actors.clear();
+    for _ in 0..1 + dice.below(3) {
+        let verbs = (0..1 + dice.below(3)).map(|_| some(dice)).collect();
+        program.actors.push(Actor::Producer { ring: 0, verbs });
+    }
+    let mut last = match ring.stages[0].drives.first() {
+        // Nothing but the close ends a wait for room.
+        Some(_) if ring.front == Front::Handles && dice.one_in(2) => {
+            let first = ring.stages.iter_mut().flat_map(|stage| &mut stage.drives);
+            first.for_each(|drive| drive.quirk = Some((1, Quirk::AwaitProducers)));
+            vec![Verb::Sleep(dice.pick(&[0, 10, 100]))]
+        }
+        _ => vec![Verb::Publish(len)],
+    };
+    if last[0] == Verb::Publish(len) && dice.one_in(2) {
+        last.push(some(dice));
+    }
+    last.push(Verb::CloseAll);
+    program.actors.push(Actor::Producer { ring: 0, verbs: last });
+}
+
+fn verb(dice: &mut Dice, capacity: usize, scale: Scale) -> Verb {
+    let some = |dice: &mut Dice| 1 + dice.below(scale.events);
     let len = |dice: &mut Dice| 1 + dice.below(capacity as u64) as usize;
     match dice.below(18) {
         0..3 => Verb::Publish(some(dice)),
@@ -292,7 +469,7 @@ fn add_visitors(dice: &mut Dice, program: &mut Program) {
         ring.stages.clear();
         for actor in &mut program.actors {
             if let Actor::Producer { verbs, .. } = actor {
-                verbs.retain(|verb| !matches!(verb, Verb::Ask(..)));
+                verbs.retain(|verb| !matches!(verb, Verb::Ask(..) | Verb::AskLast(_)));
             }
         }
     }
@@ -316,28 +493,43 @@ fn add_visitors(dice: &mut Dice, program: &mut Program) {
             after: (0..stage).filter(earlier).filter(|_| dice.one_in(3)).collect(),
             wait: None,
             on_fault: Fault::Stop,
+            marks: false,
             mirror: 0,
             drives: Vec::new(),
         };
         ring.stages.push(tap);
-        if behind {
+        for _ in 0..if behind { 1 + dice.below(2) } else { 0 } {
+            let kind = dice.pick(&[
+                Kind::Reader,
+                Kind::Reader,
+                Kind::Writer,
+                Kind::PoolReader,
+                Kind::PoolWriter,
+                Kind::ShardWriter,
+            ]);
+            let handles = match kind {
+                Kind::Reader | Kind::Writer => 1,
+                _ => 2.min(capacity),
+            };
             let follower = StagePlan {
-                kind: dice.pick(&[Kind::Reader, Kind::Writer]),
+                kind,
                 room: 0,
                 after: (0..=stage)
                     .filter(|&number| number == stage || ring.stages[number].kind == Kind::Tap)
                     .collect(),
                 wait: None,
                 on_fault: Fault::Stop,
+                marks: false,
                 mirror: 0,
-                drives: vec![drive(dice, capacity)],
+                drives: (0..handles).map(|_| drive(dice, capacity)).collect(),
             };
             ring.stages.push(follower);
         }
         ring.repair();
         for _ in 0..1 + dice.below(4) {
             let (oldest, drive) = (dice.one_in(2), leaving(dice));
-            program.actors.push(Actor::Subscriber { ring: 0, stage, oldest, drive });
+            let again = dice.pick(&[0, 0, 2, 5]);
+            program.actors.push(Actor::Subscriber { ring: 0, stage, oldest, drive, again });
         }
         if dice.one_in(3) {
             program.actors.push(Actor::Evictor { ring: 0 });
@@ -378,7 +570,8 @@ fn disrupt(dice: &mut Dice, program: &mut Program) {
                 .collect();
             let actor = dice.pick(&producers);
             if let Actor::Producer { verbs, .. } = &mut program.actors[actor] {
-                let ends = [Verb::Panic, Verb::Halt, Verb::CloseAll, Verb::CloseAll];
+                let ends =
+                    [Verb::Panic, Verb::Halt, Verb::CloseAll, Verb::DropInPanic, Verb::DropInPanic];
                 let verb = dice.pick(&ends);
                 let place = dice.below(verbs.len() as u64 + 1) as usize;
                 if verb != Verb::CloseAll || shared {

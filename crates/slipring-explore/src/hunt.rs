@@ -20,6 +20,8 @@ const STUCK: Duration = Duration::from_secs(60);
 struct Hunted {
     twin: String,
     seconds: f64,
+    /// How often its step was reached, as text.
+    reached: String,
     /// The case as a line, or how the process ended without one.
     found: Result<String, String>,
 }
@@ -61,7 +63,7 @@ pub fn hunt(
     let mut all = all.into_inner().expect("no thread panics with it");
     all.sort_by(|a, b| a.twin.cmp(&b.twin));
     let mut missed = 0;
-    for Hunted { twin, seconds, found } in &all {
+    for Hunted { twin, seconds, reached, found } in &all {
         match found {
             Ok(case) => {
                 let _ = writeln!(out, "found   {seconds:>6.1} s  {twin}");
@@ -69,7 +71,10 @@ pub fn hunt(
             }
             Err(how) => {
                 missed += 1;
-                let _ = writeln!(out, "{how:<7} {seconds:>6.1} s  {twin}");
+                let _ = writeln!(
+                    out,
+                    "{how:<7} {seconds:>6.1} s  {twin}, whose step was reached {reached} times"
+                );
             }
         }
     }
@@ -98,11 +103,13 @@ fn hunt_one(twin: &str, shape: Option<Shape>, time: Duration) -> io::Result<Hunt
         .split_once(" on, ")
         .and_then(|(_, rest)| rest.split_once(" s: ")?.0.parse().ok())
         .unwrap_or_else(|| began.elapsed().as_secs_f64());
-    let case = text.lines().rfind(|line| line.starts_with('{')).map(str::to_owned);
+    let reached = text.lines().find_map(|line| line.split_once(" was reached ")?.1.split_once(' '));
+    let reached = reached.map_or("?", |(number, _)| number).to_owned();
+    let case = text.lines().rfind(|line| line.starts_with("{\"twin\"")).map(str::to_owned);
     let found = match (output.status.code(), case) {
         (Some(0), Some(case)) => Ok(case),
         (Some(_), _) => Err("missed".to_owned()),
         (None, _) => Err("crashed".to_owned()),
     };
-    Ok(Hunted { twin: twin.to_owned(), seconds, found })
+    Ok(Hunted { twin: twin.to_owned(), seconds, reached, found })
 }

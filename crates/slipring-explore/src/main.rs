@@ -30,6 +30,7 @@ use clap::Parser;
 use case::Case;
 use explore::Search;
 use generate::Shape;
+use twins::Twin;
 
 /// Gives each allocation lines of its own while a simulation runs.
 #[global_allocator]
@@ -52,12 +53,13 @@ struct Options {
     /// Stop after so many programs.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     programs: u64,
-    /// Only programs of this family: handles, handlers, visitors, disrupted, rings or processes.
+    /// Only programs of this family: handles, handlers, visitors, disrupted, rings, processes, closing
+    /// or bare.
     #[arg(long, value_parser = shape)]
     shape: Option<Shape>,
     /// Plant this defect, and look for a program that fails with it.
     #[arg(long, value_parser = twin)]
-    twin: Option<&'static str>,
+    twin: Option<Twin>,
     /// Number of programs at a time; as many as there are cores by default.
     #[arg(long)]
     threads: Option<usize>,
@@ -85,11 +87,11 @@ fn shape(text: &str) -> Result<Shape, String> {
     })
 }
 
-fn twin(text: &str) -> Result<&'static str, String> {
-    let names: Vec<&str> = twins::all().map(|twin| twin.name).collect();
-    if let Some(name) = names.iter().find(|name| **name == text) {
-        return Ok(name);
+fn twin(text: &str) -> Result<Twin, String> {
+    if let Some(twin) = twins::all().find(|twin| twin.name == text) {
+        return Ok(twin);
     }
+    let names: Vec<&str> = twins::all().map(|twin| twin.name).collect();
     let parts: Vec<&str> = text.split('-').collect();
     let alike = |name: &&&str| name.split('-').any(|part| parts.contains(&part));
     let near: Vec<&str> = names.iter().filter(alike).copied().collect();
@@ -146,6 +148,6 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let search = Search { shape, twin, first, programs, time, threads };
     Ok(match options.seed {
         Some(seed) => search.replay(seed, out),
-        None => search.run(out).is_some() == twin.is_some(),
+        None => search.run(out).map(|case| case.twin) == twin.map(Some),
     })
 }

@@ -13,9 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use slipring::{AwaitError, BatchError, Cause, ClaimError, Failure, PRODUCER, Report, WaitError};
+use slipring::{
+    AwaitError, BatchError, Cause, ClaimError, Failure, Marks, PRODUCER, Report, WaitError,
+};
 
-use crate::plan::{Kind, RingPlan, Waits};
+use crate::plan::{Front, Kind, RingPlan, StagePlan, Waits};
 
 /// How a graph was disrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,9 +58,32 @@ struct Notes {
     failure: Option<(String, Option<u64>)>,
     /// Whether processes share the ring.
     processes: bool,
+    /// The processes that have had a seat, or have tried to take one: the party, and whether they
+    /// have it for certain.
+    seated: BTreeMap<u32, (usize, bool)>,
     /// Whether readers of taps may have been asked to leave.
     evicts: bool,
+    /// Readers of taps that were asked to leave and have not left, by their numbers.
+    evicted: BTreeSet<usize>,
+    /// Whether producers come when the others may have ended.
+    comes_late: bool,
+    /// Number of producers that have not ended.
+    producers: usize,
+    /// Whether a failure happened before the ring can have closed by itself.
+    must_fail: bool,
+    /// The events that stages have skipped: the stage, and the position.
+    skipped: BTreeSet<(usize, u64)>,
+    /// The publications that were visible at once: first position and length.
+    wholes: Vec<(u64, u64)>,
     violations: Vec<String>,
+}
+
+impl Notes {
+    /// Whether the stream may end by itself before a failure.
+    fn ends_early(&self) -> bool {
+        let ends = |how: &Disruption| matches!(how, Disruption::CloseAll | Disruption::Halt);
+        self.disruptions.iter().any(ends)
+    }
 }
 
 /// The notes, which outlive the process that makes them.
@@ -86,13 +111,27 @@ pub struct Log {
     plan: RingPlan,
     number: usize,
     notes: Mutex<Notes>,
+    /// The marks of each stage that has some.
+    marks: Vec<Option<Marks>>,
 }
 
 impl Log {
     /// Returns an empty log.
     pub fn new(plan: &RingPlan, number: usize) -> Log {
         let seen = plan.stages.iter().map(|_| BTreeMap::new()).collect();
-        Log { plan: plan.clone(), number, notes: Mutex::new(Notes { seen, ..Notes::default() }) }
+        let by_library = plan.front != Front::Handles;
+        let marks = |stage: &StagePlan| (by_library && stage.has_marks()).then(Marks::new);
+        Log {
+            plan: plan.clone(),
+            number,
+            notes: Mutex::new(Notes { seen, ..Notes::default() }),
+            marks: plan.stages.iter().map(marks).collect(),
+        }
+    }
+
+    /// The ring's number.
+    pub fn number(&self) -> usize {
+        self.number
     }
 
     /// The name of a stage.
@@ -126,6 +165,118 @@ impl Log {
     /// Notes a disruption, before it happens (I2).
     pub fn disrupt(&self, how: Disruption) {
         self.notes().disruptions.push(how);
+    }
+
+    /// Notes that the producer is dropped by a panic before it can count as closed.
+    pub fn fail_in_drop(&self) {
+        self.disrupt(Disruption::Failure(PRODUCER.to_owned()));
+        self.notes().must_fail = true;
+    }
+
+    /// Notes that a graph's run has ended without an error.
+    pub fn ended_well(&self) {
+        let notes = self.notes();
+        let failed = notes.must_fail && !notes.ends_early();
+        drop(notes);
+        if failed {
+            self.violation("the run ended well, although its producer failed".to_owned());
+        }
+    }
+
+    /// Notes that producers begin.
+    pub fn produce(&self, producers: usize) {
+        self.notes().producers += producers;
+    }
+
+    /// Notes that a producer has ended.
+    pub fn produced(&self) {
+        self.notes().producers -= 1;
+    }
+
+    /// Returns the number of producers that have not ended, if there are some.
+    pub fn producing(&self) -> Option<usize> {
+        Some(self.notes().producers).filter(|number| *number != 0)
+    }
+
+    /// Notes that a producer is made while the others may have ended.
+    pub fn comes_late(&self) {
+        self.notes().comes_late = true;
+    }
+
+    /// The marks of a stage's skipped events, if it has some.
+    pub fn marks(&self, stage: usize) -> Option<&Marks> {
+        self.marks[stage].as_ref()
+    }
+
+    /// Notes that a stage skips an event.
+    pub fn skips(&self, stage: usize, seq: u64) {
+        self.notes().skipped.insert((stage, seq));
+    }
+
+    fn skipped_some(&self) -> bool {
+        !self.notes().skipped.is_empty()
+    }
+
+    /// Returns how the report of a ring in which nothing happens differs from what its stages have
+    /// handled.
+    pub fn differs(&self, report: &Report) -> Option<String> {
+        let notes = self.notes();
+        // A reader that was asked to leave counts when it is dropped.
+        if notes.evicts {
+            return None;
+        }
+        notes.seen.iter().enumerate().find_map(|(stage, seen)| {
+            let counted = report.stage(&Log::name(stage)).map_or(0, |stage| stage.events);
+            let handled = seen.len() as u64;
+            let counts = self.plan.stages[stage].kind != Kind::Tap;
+            (counts && counted != handled).then(|| {
+                format!(
+                    "the report of an idle ring counts {counted} of {handled} events of s{stage}"
+                )
+            })
+        })
+    }
+
+    /// Checks the marks that earlier stages have made on an event.
+    pub fn check_marks(&self, stage: usize, seq: u64) {
+        for earlier in self.plan.before(stage) {
+            let Some(marks) = self.marks(earlier) else { continue };
+            let (marked, skipped) =
+                (marks.skipped(seq), self.notes().skipped.contains(&(earlier, seq)));
+            if marked != skipped {
+                self.violation(format!(
+                    "stage s{stage} got {seq} with s{earlier}'s mark {marked}, not {skipped}"
+                ));
+            }
+        }
+    }
+
+    /// Notes a publication that becomes visible at once.
+    pub fn whole(&self, first: u64, len: u64) {
+        self.notes().wholes.push((first, len));
+    }
+
+    /// Checks that a call of a stage that has lent `len` events from `first` on, of at most `max`,
+    /// has cut no publication.
+    pub fn called(&self, stage: usize, first: u64, len: u64, max: u64) {
+        let of = &self.plan.stages[stage];
+        let all = matches!(of.kind, Kind::Reader | Kind::Writer) && of.after.is_empty();
+        // Side by side, events are cut where the slots begin again. A producer that has died may
+        // not have published.
+        if all && !self.plan.contiguous && slipring_coherence::deaths() == 0 {
+            let max = max.min(self.plan.capacity as u64);
+            let cuts = |&&(begin, whole): &&(u64, u64)| {
+                let offset = begin.wrapping_sub(first);
+                len < max && offset < len && offset + whole > len
+            };
+            let cut = self.notes().wholes.iter().find(cuts).copied();
+            if let Some((begin, whole)) = cut {
+                self.violation(format!(
+                    "stage s{stage} got {len} events from {first} on, a part of the {whole} from \
+                     {begin} on"
+                ));
+            }
+        }
     }
 
     /// Returns whether something disrupts the graph, or may.
@@ -198,8 +349,14 @@ impl Log {
         let disruptions = self.notes().disruptions.clone();
         let fits = match error {
             // Between processes, a producer may come when the others have left already.
+            WaitError::Closed if closing => {
+                let notes = self.notes();
+                !notes.must_fail || notes.ends_early()
+            }
             WaitError::Closed => {
-                closing || self.notes().processes || disruptions.contains(&Disruption::CloseAll)
+                let notes = self.notes();
+                let comes_late = notes.processes || notes.comes_late;
+                comes_late || disruptions.contains(&Disruption::CloseAll)
             }
             // A process that died while it wrote down the failure that another death caused leaves
             // no reason.
@@ -238,9 +395,71 @@ impl Log {
         self.notes().processes = true;
     }
 
+    /// Notes that a process has a seat of a party, or if not `surely`, may have one.
+    pub fn seated(&self, process: u32, party: usize, surely: bool) {
+        self.notes().seated.insert(process, (party, surely));
+    }
+
+    /// Checks how many deaths the seats of a party have counted.
+    pub fn check_deaths(&self, party: usize, counted: u64) {
+        let notes = self.notes();
+        let died = notes
+            .seated
+            .iter()
+            .filter(|(process, (of, _))| *of == party && slipring_coherence::has_died(**process));
+        let surely: Vec<bool> = died.map(|(_, (_, surely))| *surely).collect();
+        drop(notes);
+        let least = surely.iter().filter(|surely| **surely).count() as u64;
+        let most = surely.len() as u64;
+        if !(least..=most).contains(&counted) {
+            self.violation(format!(
+                "the seats of party {party} count {counted} deaths, and {least} to {most} happened"
+            ));
+        }
+    }
+
     /// Notes that readers of taps are asked to leave.
     pub fn evict(&self) {
         self.notes().evicts = true;
+    }
+
+    /// Notes that a reader of a tap was asked to leave.
+    pub fn asked_to_leave(&self, number: usize) {
+        self.notes().evicted.insert(number);
+    }
+
+    /// Notes that a reader of a tap has left.
+    pub fn left(&self, number: usize) {
+        self.notes().evicted.remove(&number);
+    }
+
+    /// Returns the number of a reader that was asked to leave, and has not left.
+    pub fn lingers(&self) -> Option<usize> {
+        self.notes().evicted.first().copied()
+    }
+
+    /// Checks the answer to a request whose promise is kept. Returns whether an answer may still
+    /// come.
+    pub fn answer_in_vain(&self, answer: &Result<u64, AwaitError>) -> bool {
+        match answer {
+            Err(AwaitError::TimedOut | AwaitError::Wait(WaitError::TimedOut(_))) => return true,
+            Err(AwaitError::Wait(WaitError::Closed)) => {}
+            Err(AwaitError::Skipped | AwaitError::Broken) if self.skipped_some() => {}
+            other if !self.is_disrupted() => {
+                self.violation(format!("a request that nothing answers ended with {other:?}"));
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Returns whether a stage has handled all events that another one has handled before the
+    /// position `seq`.
+    pub fn has_followed(&self, stage: usize, other: usize, seq: u64) -> bool {
+        let notes = self.notes();
+        let (seen, place) = (&notes.seen[stage], self.place(seq));
+        let before = |at: &&u64| self.place(**at) < place;
+        notes.seen[other].keys().filter(before).all(|at| seen.contains_key(at))
     }
 
     /// Checks the answer to a request. Returns whether it may still come.
@@ -250,6 +469,7 @@ impl Log {
             Ok(value) => self.violation(format!("request {id:x} was answered by {value:x}")),
             Err(AwaitError::TimedOut) => return true,
             Err(AwaitError::Wait(WaitError::TimedOut(_))) => return true,
+            Err(AwaitError::Skipped | AwaitError::Broken) if self.skipped_some() => {}
             Err(AwaitError::Wait(error)) => self.wait_error(PRODUCER, error),
             Err(error) if !self.is_disrupted() => {
                 self.violation(format!("request {id:x} was not answered: {error}"));
@@ -311,6 +531,14 @@ impl Log {
             }
             _ => true,
         }
+    }
+
+    /// Returns whether a stage has not handled all published events.
+    pub fn lags(&self, stage: usize) -> bool {
+        let notes = self.notes();
+        let published = notes.events.iter().filter(|(_, fate)| matches!(fate, Fate::Published(_)));
+        let seen: BTreeSet<u64> = notes.seen[stage].values().copied().collect();
+        published.into_iter().any(|(id, _)| !seen.contains(id))
     }
 
     /// Returns the number of a stage that has not handled all published events, and one of these.
@@ -383,6 +611,8 @@ impl Log {
         // A call that failed may have published a part of its events.
         // A pipeline without stages is joined while its producers still publish.
         let ends = self.plan.stages.iter().any(|stage| stage.kind != Kind::Tap);
+        // The end of the ring cuts the calls of a late producer short.
+        let ends = ends && !notes.comes_late;
         if let (Some(report), true) = (report, ends && notes.disruptions.is_empty()) {
             self.check_report(&notes, published.len() as u64, report, &mut wrong);
         }

@@ -23,6 +23,9 @@ pub struct RingPlan {
     pub wait: Waits,
     /// Who runs the stages.
     pub front: Front,
+    /// Whether the stages are declared from the last to the first, if not as a chain.
+    #[serde(default)]
+    pub reversed: bool,
     /// The stages, in the order of their declaration.
     pub stages: Vec<StagePlan>,
 }
@@ -137,6 +140,9 @@ pub struct StagePlan {
     pub wait: Option<Waits>,
     /// The policy for its handler's failures, if the library runs it.
     pub on_fault: Fault,
+    /// Whether the events are marked that it skips, if the library runs it.
+    #[serde(default)]
+    pub marks: bool,
     /// Number of values in a mirror of its events, for a stage with one handle; 0: no mirror.
     #[serde(default)]
     pub mirror: usize,
@@ -232,6 +238,11 @@ pub enum Quirk {
     Halt,
     /// The handler publishes an event into the ring of this number.
     Publish(usize),
+    /// The handler waits until the stage of this number has handled the events that its own stage
+    /// has handled before, or, if it is not behind its own, all that is published.
+    Await(usize),
+    /// The handler waits until all producers have ended.
+    AwaitProducers,
 }
 
 /// An action of a producer.
@@ -273,6 +284,10 @@ pub enum Verb {
     Halt,
     /// `close_all`, if producers are many; nothing follows it.
     CloseAll,
+    /// `ask`, after which the producer is dropped, and the answer awaited; nothing follows it.
+    AskLast(Answer),
+    /// A panic drops the producer; nothing follows it.
+    DropInPanic,
 }
 
 /// Lets a producer wait at its end until all is handled. A claim that it had forgotten would stay
@@ -313,6 +328,11 @@ pub enum Fate {
 }
 
 impl StagePlan {
+    /// Whether the stage's handler may fail at an event that goes on all the same, and is marked.
+    pub fn has_marks(&self) -> bool {
+        self.marks && self.on_fault == Fault::Skip && self.kind != Kind::Tap
+    }
+
     /// Returns the stage's mirror, if it has one: a handle that gets its events in order.
     pub fn own_mirror(&self) -> Option<Mirror<[u64; 3]>> {
         let in_order = self.drives.len() == 1 && !self.kind.is_pool();

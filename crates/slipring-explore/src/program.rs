@@ -17,6 +17,10 @@ pub struct Program {
     pub rings: Vec<RingPlan>,
     /// The threads beside those of the stages.
     pub actors: Vec<Actor>,
+    /// Whether the handles of stages stay until all threads have ended. So the drop of one wakes no
+    /// other that has lost its wake-up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps: bool,
     /// The segments, with the processes that share them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<SegmentPlan>,
@@ -32,6 +36,16 @@ pub enum Actor {
         /// Its actions, in this order.
         verbs: Vec<Verb>,
     },
+    /// Makes a producer when others may have ended already, and publishes.
+    Late {
+        /// The ring, which several producers share.
+        ring: usize,
+        /// Whether it drops the ring's handle, by which other producers could come.
+        #[serde(default)]
+        last: bool,
+        /// Its actions, in this order.
+        verbs: Vec<Verb>,
+    },
     /// Joins a tap, reads some events, and leaves.
     Subscriber {
         /// The ring.
@@ -42,6 +56,9 @@ pub enum Actor {
         oldest: bool,
         /// How it is driven. It leaves by its quirk, or at the stream's end.
         drive: Drive,
+        /// How often it joins again after it has left.
+        #[serde(default)]
+        again: usize,
     },
     /// Joins a pool, handles some events, and leaves.
     Joiner {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use slipring::segment::OnDeath;
 use slipring_coherence::Dice;
 
+use crate::generate::Scale;
 use crate::plan::{
     By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits, drain,
 };
@@ -35,7 +36,7 @@ pub enum Death {
     Wait,
     Tell,
     Fail,
-    /// The ring closes, if its only producer dies.
+    /// The ring closes, if its last producer dies.
     Close,
 }
 
@@ -52,11 +53,11 @@ impl Death {
 }
 
 /// Returns a random segment.
-pub fn random(dice: &mut Dice) -> SegmentPlan {
+pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
     let capacity = dice.pick(&[1, 2, 2, 4, 4, 8]);
     let death = |dice: &mut Dice| dice.pick(&[Death::Wait, Death::Wait, Death::Tell, Death::Fail]);
     let mut stages = Vec::new();
-    for number in 0..1 + dice.below(3) as usize {
+    for number in 0..scale.stages(dice).min(3) {
         let kind = dice.pick(&[
             Kind::Reader,
             Kind::Reader,
@@ -67,11 +68,11 @@ pub fn random(dice: &mut Dice) -> SegmentPlan {
             Kind::Tap,
         ]);
         let first = stages.iter().all(|stage: &StagePlan| stage.kind != Kind::Tap);
-        let kind = if kind == Kind::Tap && !(first && number > 0) { Kind::Reader } else { kind };
+        let kind = if kind == Kind::Tap && !first { Kind::Reader } else { kind };
         let handles = match kind {
             Kind::Reader | Kind::Writer => 1,
             Kind::Tap => 0,
-            _ => 1 + dice.below(3.min(capacity as u64)) as usize,
+            _ => scale.handles(dice, capacity),
         };
         stages.push(StagePlan {
             kind,
@@ -79,9 +80,13 @@ pub fn random(dice: &mut Dice) -> SegmentPlan {
             after: (0..number).filter(|_| dice.one_in(3)).collect(),
             wait: None,
             on_fault: Fault::Stop,
+            marks: false,
             mirror: 0,
             drives: (0..handles).map(|_| drive(dice, capacity)).collect(),
         });
+    }
+    if stages.iter().all(|stage| stage.kind == Kind::Tap) {
+        stages.push(reader(dice, capacity));
     }
     let producers = 1 + dice.below(3);
     let mut ring = RingPlan {
@@ -91,19 +96,17 @@ pub fn random(dice: &mut Dice) -> SegmentPlan {
         contiguous: false,
         wait: dice.pick(&[Waits::Blocking, Waits::Adaptive, Waits::Park, Waits::BusySpin]),
         front: Front::Handles,
+        reversed: false,
         stages,
     };
     ring.repair();
     let on_death: Vec<Death> = ring.stages.iter().map(|_| death(dice)).collect();
-    let producer_on_death = match producers {
-        1 if dice.one_in(3) => Death::Close,
-        _ => death(dice),
-    };
+    let producer_on_death = if dice.one_in(4) { Death::Close } else { death(dice) };
     // A graph that a death has ended handles no more events.
     let ends = |death: &Death| matches!(death, Death::Fail | Death::Close);
     let stays = !on_death.iter().chain([&producer_on_death]).any(ends);
     let verbs = |dice: &mut Dice| {
-        let verbs = (0..1 + dice.below(4)).map(|_| verb(dice, capacity));
+        let verbs = (0..scale.verbs(dice)).map(|_| verb(dice, capacity, scale));
         let mut verbs: Vec<Verb> = verbs.collect();
         if stays && dice.one_in(3) {
             drain(&mut verbs);
@@ -122,6 +125,19 @@ pub fn random(dice: &mut Dice) -> SegmentPlan {
     }
 }
 
+fn reader(dice: &mut Dice, capacity: usize) -> StagePlan {
+    StagePlan {
+        kind: Kind::Reader,
+        room: 0,
+        after: Vec::new(),
+        wait: None,
+        on_fault: Fault::Stop,
+        marks: false,
+        mirror: 0,
+        drives: vec![drive(dice, capacity)],
+    }
+}
+
 fn subscribers(dice: &mut Dice, taps: &[usize], capacity: usize) -> Vec<(usize, Drive)> {
     let mut all = Vec::new();
     for &tap in taps {
@@ -134,12 +150,13 @@ fn subscribers(dice: &mut Dice, taps: &[usize], capacity: usize) -> Vec<(usize, 
 }
 
 fn drive(dice: &mut Dice, capacity: usize) -> Drive {
-    let by = match dice.below(7) {
+    let by = match dice.below(8) {
         0..2 => By::ForEach,
         2 => By::Poll,
         3 => By::Batch,
         4 => By::Try,
         5 => By::Deadline(dice.below(100)),
+        6 => By::Raw,
         _ => By::Task(dice.pick(&[0, 1, 3])),
     };
     let quirk = dice.one_in(5).then(|| {
@@ -148,10 +165,10 @@ fn drive(dice: &mut Dice, capacity: usize) -> Drive {
     Drive { by, max: 1 + dice.below(2 * capacity as u64) as usize, quirk }
 }
 
-fn verb(dice: &mut Dice, capacity: usize) -> Verb {
-    let some = |dice: &mut Dice| 1 + dice.below(5);
+fn verb(dice: &mut Dice, capacity: usize, scale: Scale) -> Verb {
+    let some = |dice: &mut Dice| 1 + dice.below(scale.events);
     let len = |dice: &mut Dice| 1 + dice.below(capacity as u64) as usize;
-    match dice.below(12) {
+    match dice.below(13) {
         0..3 => Verb::Publish(some(dice)),
         3..5 => Verb::Try(some(dice)),
         5 => Verb::By(dice.below(100)),
@@ -162,6 +179,7 @@ fn verb(dice: &mut Dice, capacity: usize) -> Verb {
             Verb::Claim(len(dice), dice.pick(&fates))
         }
         10 => Verb::OrDrop(some(dice)),
+        11 => Verb::Conflate(1 + dice.below(3) as usize, some(dice)),
         _ => Verb::Task(some(dice), dice.pick(&[0, 0, 1])),
     }
 }

@@ -5,9 +5,42 @@
 //!   system thread, so even then no two accesses happen at once.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use slipring_coherence::sync;
 
 use crate::event::{Parts, Seen, after_write, point};
 use crate::oracle::Log;
+use crate::plan::Kind;
+
+/// Number of accesses without progress after which a stage is taken to have lost a wake-up. A slow
+/// thread makes some thousand of them.
+const PATIENCE: u64 = 300_000;
+
+/// The same as a number of looks, between which all others may sleep without an access.
+const LOOKS: u32 = 2_000;
+
+/// Waits until `what` returns `None`, or the graph is disrupted. Returns a value that it returned
+/// without a change, until patience ended.
+pub fn await_none<T: Clone + PartialEq>(log: &Log, what: impl Fn() -> Option<T>) -> Option<T> {
+    await_none_at_end(|| what().filter(|_| !log.is_disrupted()))
+}
+
+/// The same, although the graph is disrupted.
+fn await_none_at_end<T: Clone + PartialEq>(what: impl Fn() -> Option<T>) -> Option<T> {
+    let (mut last, mut since, mut looks) = (None, 0, 0);
+    while let Some(found) = what() {
+        if last.as_ref() != Some(&found) {
+            (last, since, looks) = (Some(found), slipring_coherence::accesses(), 0);
+        } else if looks > LOOKS || slipring_coherence::accesses() - since > PATIENCE {
+            return last;
+        }
+        looks += 1;
+        // Longer than any timer of the library. The clock leaps to its end when all sleep.
+        sync::sleep(Duration::from_millis(1));
+    }
+    None
+}
 
 /// Checks the events of one handle of a stage.
 pub struct Watch {
@@ -52,13 +85,65 @@ impl Watch {
         self.log.plan().stages[self.stage].kind.writes()
     }
 
+    /// Waits until another stage has handled what this one has handled before `seq`, or all that is
+    /// published.
+    pub fn await_stage(&self, other: usize, seq: u64) {
+        let is_behind = self.log.plan().before(other).contains(&self.stage);
+        let lags = || match is_behind {
+            true => !self.log.has_followed(other, self.stage, seq),
+            false => self.log.lags(other),
+        };
+        if await_none(&self.log, || lags().then_some(())).is_some() {
+            self.log.violation(format!(
+                "stage s{other} sleeps on, while s{} waits for it at {seq}",
+                self.stage
+            ));
+        }
+    }
+
+    /// Waits until all producers have ended.
+    pub fn await_producers(&self) {
+        if let Some(number) = await_none_at_end(|| self.log.producing()) {
+            self.log.violation(format!("{number} producers of a closed ring sleep on"));
+        }
+    }
+
+    /// Notes that the stage skips an event.
+    pub fn skips(&self, seq: u64) {
+        self.log.skips(self.stage, seq);
+    }
+
+    /// Notes that a call has returned events.
+    pub fn called(&self, first: u64, len: u64, max: usize) {
+        if self.subscriber.is_none() {
+            self.log.called(self.stage, first, len, max as u64);
+        }
+    }
+
     /// The stage's name.
     pub fn name(&self) -> String {
         Log::name(self.stage)
     }
 
-    /// Checks an event that is lent, at two moments. Returns its new trail, for a writer.
+    /// Whether the handle is a reader of a tap.
+    pub fn is_subscriber(&self) -> bool {
+        self.subscriber.is_some()
+    }
+
+    /// Checks an event that is lent, and answers its request. Returns its new trail, for a writer.
     pub fn look(&self, seq: u64, event: &dyn Seen) -> u64 {
+        let trail = self.look_in_vain(seq, event);
+        let mut stages = self.log.plan().stages.iter();
+        let last = stages.rposition(|stage| stage.kind != Kind::Tap);
+        // The first stage answers, or the last one.
+        if Watch::id(event).is_multiple_of(2) || last == Some(self.stage) {
+            event.answer();
+        }
+        trail
+    }
+
+    /// Checks an event that is lent, at two moments. Returns its new trail, for a writer.
+    pub fn look_in_vain(&self, seq: u64, event: &dyn Seen) -> u64 {
         let trail = |event: &Parts| {
             self.writers
                 .iter()
@@ -86,7 +171,7 @@ impl Watch {
                 self.stage
             ));
         }
-        event.answer();
+        self.log.check_marks(self.stage, seq);
         own
     }
 

@@ -78,6 +78,7 @@ fn add<L: Layout>(
 ) -> Chain<'static, Event, L> {
     let (stage, name, len) =
         (&plan.stages[number], Log::name(number), plan.stages[number].drives.len());
+    let marks = log.marks(number).cloned();
     let (log, env, drives, on_fault) =
         (log.clone(), env.clone(), stage.drives.clone(), stage.on_fault);
     let mut make = move |worker: usize| {
@@ -129,5 +130,9 @@ fn add<L: Layout>(
         Fault::Retry => OnFault::retry(3),
     };
     let chain = chain.on_error(on);
+    let chain = match marks {
+        Some(marks) => chain.marks(&marks),
+        None => chain,
+    };
     if stage.kind.writes() { chain } else { chain.on_panic(on) }
 }

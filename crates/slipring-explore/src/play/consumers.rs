@@ -50,7 +50,7 @@ impl Progress<'_> {
     }
 
     /// Does what a handler does besides looking at its event.
-    fn act(&mut self, quirk: Quirk) {
+    fn act(&mut self, quirk: Quirk, seq: u64) {
         match quirk {
             Quirk::Panic => {
                 self.leaves |= self.drive.by == By::Raw;
@@ -67,6 +67,8 @@ impl Progress<'_> {
                 self.env.rings[self.ring].halt();
             }
             Quirk::Publish(ring) => self.env.rings[ring].publish_one(),
+            Quirk::Await(stage) => self.watch.await_stage(stage, seq),
+            Quirk::AwaitProducers => self.watch.await_producers(),
             Quirk::Fail | Quirk::DropBatch | Quirk::ForgetBatch | Quirk::ReleaseFront => {}
         }
     }
@@ -75,7 +77,7 @@ impl Progress<'_> {
     fn handle(&mut self, seq: u64, event: &dyn Seen) -> u64 {
         self.events += 1;
         if let Some(quirk) = self.quirk() {
-            self.act(quirk);
+            self.act(quirk, seq);
         }
         let trail = self.watch.look(seq, event);
         self.handled(seq, Watch::id(event));
@@ -104,10 +106,12 @@ impl Progress<'_> {
         }
         let released = matches!(finish, Finish::All | Finish::FrontFirst);
         let (max, mut quirk) = (self.drive.max, quirk);
+        let mut first = None;
         let found = handle.batch(ask, max, finish, &mut |seq, event| {
+            first.get_or_insert(seq);
             let trail = self.watch.look(seq, event);
             if let Some(quirk) = quirk.take() {
-                self.act(quirk);
+                self.act(quirk, seq);
             }
             // Before the release, behind which the process may die.
             if released {
@@ -115,6 +119,9 @@ impl Progress<'_> {
             }
             trail
         });
+        if let (Some(first), Ok(len)) = (first, &found) {
+            self.watch.called(first, *len as u64, max);
+        }
         if let Some(quirk) = quirk {
             // No event came, so its time has not come either.
             self.drive.quirk = Some((self.events, quirk));
@@ -198,14 +205,25 @@ impl Driven {
 
     /// Drives the handle until its stream ends, or it leaves. Returns whether the stream has ended.
     pub fn run(self, env: &Env, ring: usize) -> bool {
+        self.run_until(env, ring, || ())
+    }
+
+    /// The same. Calls `leaves` before the handle is dropped.
+    pub fn run_until(self, env: &Env, ring: usize, leaves: impl FnOnce()) -> bool {
         let (mut handle, mut progress) = self.begin(env, ring);
-        loop {
+        let after = loop {
             match progress.step(&mut *handle) {
                 After::GoOn => {}
-                After::Leave => return false,
-                After::Ended => return true,
+                after => break after,
             }
+        };
+        leaves();
+        if let (After::Ended, Some(kept), false) =
+            (&after, &env.kept, progress.watch.is_subscriber())
+        {
+            kept.lock().expect("no thread panics with it").push(handle);
         }
+        after == After::Ended
     }
 }
 
@@ -264,12 +282,17 @@ pub fn handler(
     move |seq, event| {
         events += 1;
         let due = quirk.take_if(|(at, _)| events >= *at).map(|(_, quirk)| quirk);
-        let trail = watch.look(seq, event);
+        let fails = matches!(due, Some(Quirk::Panic | Quirk::Fail));
+        let trail = match fails && on_fault == Fault::Skip {
+            true => watch.look_in_vain(seq, event),
+            false => watch.look(seq, event),
+        };
         match due {
             Some(Quirk::Panic) if panics_go_on => {
                 match on_fault {
                     Fault::Retry => watch.may_repeat(),
                     _ => {
+                        watch.skips(seq);
                         watch.handled(seq, Watch::id(event));
                     }
                 }
@@ -285,6 +308,7 @@ pub fn handler(
                 match on_fault {
                     Fault::Stop => watch.log().disrupt(Disruption::Failure(watch.name())),
                     Fault::Skip => {
+                        watch.skips(seq);
                         watch.handled(seq, Watch::id(event));
                     }
                     Fault::Retry => watch.may_repeat(),
@@ -293,6 +317,8 @@ pub fn handler(
             }
             Some(Quirk::Sleep(micros)) => sync::sleep(Duration::from_micros(micros)),
             Some(Quirk::Publish(ring)) => env.rings[ring].publish_one(),
+            Some(Quirk::Await(stage)) => watch.await_stage(stage, seq),
+            Some(Quirk::AwaitProducers) => watch.await_producers(),
             _ => {}
         }
         let first = watch.handled(seq, Watch::id(event));

@@ -6,13 +6,16 @@ use std::sync::{Arc, Mutex};
 use slipring::{MirrorHandle, Report, StartAt, SubscribeError};
 
 use super::handles::Handle;
+use crate::plan::Verb;
 
 /// The things that the threads of a program share.
 #[derive(Default)]
 pub struct Env {
     pub rings: Vec<Arc<dyn AnyRing>>,
-    /// Calls that ask readers of taps to leave, by the numbers of their rings.
-    pub leavers: Mutex<Vec<(usize, Leaves)>>,
+    /// Calls that ask readers of taps to leave: the ring's number, the reader's, and the call.
+    pub leavers: Mutex<Vec<(usize, usize, Leaves)>>,
+    /// Handles whose stream has ended, if the program keeps them.
+    pub kept: Option<Mutex<Vec<Box<dyn Handle>>>>,
 }
 
 /// A reader of a tap, and the call that asks it to leave.
@@ -27,6 +30,9 @@ pub trait AnyRing: Send + Sync {
     fn halt(&self);
     /// Publishes one event by a producer of its own, if the ring can have another.
     fn publish_one(&self);
+    /// Makes a producer, if the ring can have another, and does what the verbs say. If it is the
+    /// `last` one, drops the ring's handle before.
+    fn produce(&self, verbs: &[Verb], last: bool);
     /// Returns the ring's counts.
     fn report(&self) -> Option<Report>;
     /// Joins a tap.

@@ -176,6 +176,12 @@ impl Heap {
         })
     }
 
+    /// Recovers all participants that are dead.
+    pub fn recover_all(&self, ring: &SegmentRing<Parts>, process: u32) {
+        let owners = (0..ring.seats()).filter_map(|seat| ring.seat(seat).owner());
+        owners.for_each(|owner| _ = self.recover(ring, owner, process));
+    }
+
     fn recover(&self, ring: &SegmentRing<Parts>, dead: u32, process: u32) -> bool {
         let proof = Proofs { places: self.places.clone(), process };
         let found = || proof.is_dead(dead).then(|| proof.pid(dead));

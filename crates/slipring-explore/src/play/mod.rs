@@ -110,7 +110,9 @@ fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> 
         opened.push(open(plan, log, verbs)?);
     }
     let rings = opened.iter().map(|started| started.ring.clone()).collect();
-    let env = Arc::new(Env { rings, leavers: Mutex::default() });
+    let by_handles = program.rings.iter().all(|ring| ring.front == Front::Handles);
+    let kept = (program.keeps && by_handles).then(Mutex::default);
+    let env = Arc::new(Env { rings, leavers: Mutex::default(), kept });
     let mut selected = Vec::new();
     let mut threads = Vec::new();
     let mut pipelines = Vec::new();
@@ -149,7 +151,10 @@ fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> 
     let mut reports: Vec<Option<slipring::Report>> = logs.iter().map(|_| None).collect();
     for (number, pipeline) in pipelines {
         match pipeline.join() {
-            Ok(report) => reports[number] = Some(report),
+            Ok(report) => {
+                logs[number].ended_well();
+                reports[number] = Some(report);
+            }
             Err(error) => logs[number].run_failure(error.failure(), &error.to_string()),
         }
     }
@@ -158,6 +163,10 @@ fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> 
         if let Err(payload) = thread.join() {
             std::panic::resume_unwind(payload);
         }
+    }
+    if let Some(kept) = &env.kept {
+        let handles = std::mem::take(&mut *kept.lock().expect("no thread panics with it"));
+        drop(handles);
     }
     for (number, log) in logs.iter().enumerate() {
         // A worker that has joined may outlive the pipeline, and counts its events when it leaves.
@@ -182,15 +191,33 @@ fn visitor(
     let env = env.clone();
     match *actor {
         Actor::Producer { .. } => None,
-        Actor::Subscriber { ring, stage, oldest, drive } => {
+        Actor::Late { ring, last, ref verbs } => {
+            let (log, verbs) = (logs[ring].clone(), verbs.clone());
+            let body = move || {
+                log.comes_late();
+                env.rings[ring].produce(&verbs, last);
+            };
+            Some((format!("ring {ring} late producer {number}"), Box::new(body)))
+        }
+        Actor::Subscriber { ring, stage, oldest, drive, again } => {
             let log = logs[ring].clone();
             let body = move || {
                 let start = if oldest { StartAt::Oldest } else { StartAt::Now };
-                if let Ok((handle, leaves)) = env.rings[ring].subscribe(stage, start) {
-                    env.leavers.lock().expect("no thread panics with it").push((ring, leaves));
+                for number in (0..=again).map(|join| number + 1_000 * join) {
+                    let Ok((handle, leaves)) = env.rings[ring].subscribe(stage, start) else {
+                        continue;
+                    };
+                    let mut leavers = env.leavers.lock().expect("no thread panics with it");
+                    leavers.push((ring, number, leaves));
+                    drop(leavers);
                     let watch = Watch::new(&log, stage, Some(number));
                     let (leaving_fails, mirror) = (false, None);
-                    Driven { handle, watch, drive, leaving_fails, mirror }.run(&env, ring);
+                    let driven = Driven { handle, watch, drive, leaving_fails, mirror };
+                    let ended = driven.run(&env, ring);
+                    log.left(number);
+                    if ended {
+                        break;
+                    }
                 }
             };
             Some((format!("ring {ring} subscriber {number}"), Box::new(body)))
@@ -213,11 +240,15 @@ fn visitor(
                 loop {
                     // The lock is not held within the call (`oracle::I1`).
                     let mut leavers = env.leavers.lock().expect("no thread panics with it");
-                    let of_ring = leavers.iter().position(|(of, _)| *of == ring);
-                    let leaves = of_ring.map(|place| leavers.swap_remove(place).1);
+                    let of_ring = leavers.iter().position(|(of, _, _)| *of == ring);
+                    let leaver = of_ring.map(|place| leavers.swap_remove(place));
                     drop(leavers);
-                    let Some(leaves) = leaves else { break };
-                    leaves();
+                    let Some((_, number, leaves)) = leaver else { break };
+                    // A reader that has left meanwhile is not there any more.
+                    log.asked_to_leave(number);
+                    if !leaves() {
+                        log.left(number);
+                    }
                 }
             };
             Some((format!("ring {ring} evictor {number}"), Box::new(body)))

@@ -21,7 +21,7 @@ use super::memory::Heap;
 use super::producers::act;
 use crate::event::Parts;
 use crate::oracle::Log;
-use crate::plan::{Drive, Kind, Verb};
+use crate::plan::{Drive, Kind, StagePlan, Verb};
 use crate::segment::SegmentPlan;
 use crate::watch::Watch;
 
@@ -93,6 +93,29 @@ pub fn run(plan: &SegmentPlan, log: &Arc<Log>, first: u32) -> Result<(), sliprin
             std::panic::resume_unwind(payload);
         }
     }
+    count_deaths(&heap, plan, log, first + 99_000)
+}
+
+/// Recovers all that have died, as `process`, and checks the deaths that their seats have counted.
+/// A seat whose worker has left a chunk counts its death later, and a member of a tap has a seat
+/// for each life.
+fn count_deaths(
+    heap: &Heap,
+    plan: &SegmentPlan,
+    log: &Log,
+    process: u32,
+) -> Result<(), slipring::BuildError> {
+    let Some(number) = heap.places.take(process) else { return Ok(()) };
+    let ring = heap.attach(number, process)?;
+    heap.recover_all(&ring, process);
+    let single = |stage: &StagePlan| !stage.kind.is_pool() && stage.kind != Kind::Tap;
+    let stages = plan.ring.stages.iter().enumerate().filter(|(_, stage)| single(stage));
+    for party in stages.map(|(stage, _)| stage).chain([ring.producer_party()]) {
+        let deaths = ring.seats_of(party).map(|seat| u64::from(ring.seat(seat).deaths()));
+        log.check_deaths(party, deaths.sum());
+    }
+    drop(ring);
+    heap.places.leave(number);
     Ok(())
 }
 
@@ -137,12 +160,17 @@ fn act_out(
     role: Role,
     (number, process): (u32, u32),
 ) -> Ended {
-    let seat_of = |seats: Range<usize>| heap.take_any(ring, seats, number, process);
+    let seat_of = |seats: Range<usize>, party: usize| {
+        log.seated(process, party, false);
+        let seat = heap.take_any(ring, seats, number, process);
+        log.seated(process, party, seat.is_some());
+        seat
+    };
     match role {
         Role::Stage { stage, kind, handle, drive } => {
             let seats = ring.seats_of(stage);
             let own = seats.start + handle;
-            let seat = seat_of(if kind.is_pool() { seats } else { own..own + 1 });
+            let seat = seat_of(if kind.is_pool() { seats } else { own..own + 1 }, stage);
             let Some(seat) = seat else { return Ended::Again };
             // SAFETY: I1, and the stage was declared with this kind.
             let handle: Box<dyn Handle> = unsafe {
@@ -162,17 +190,19 @@ fn act_out(
                 true => watch.may_repeat(),
                 false => watch.may_repeat_at(handle.redelivered()),
             }
-            drive_to_end(handle, watch, drive)
+            drive_to_end(handle, watch, drive, || log.seated(process, stage, false))
         }
         Role::Producer { verbs, shared, done } => {
             if ring.is_over() {
                 return Ended::Over;
             }
-            let Some(seat) = seat_of(ring.seats_of(ring.producer_party())) else {
+            let party = ring.producer_party();
+            let Some(seat) = seat_of(ring.seats_of(party), party) else {
                 return Ended::Again;
             };
             // A dead producer's recoverer closes the ring before it frees the place.
             if !shared && ring.is_over() {
+                log.seated(process, party, false);
                 ring.seat(seat).free(number);
                 return Ended::Over;
             }
@@ -182,6 +212,7 @@ fn act_out(
                         break;
                     }
                 }
+                log.seated(process, party, false);
             };
             match shared {
                 // SAFETY: I1.
@@ -200,7 +231,7 @@ fn act_out(
             // Each life is a reader of its own.
             let subscriber = number + process as usize;
             let watch = Watch::new(log, tap, Some(subscriber));
-            drive_to_end(Box::new(Held::new(reader)), watch, drive);
+            drive_to_end(Box::new(Held::new(reader)), watch, drive, || ());
             Ended::Over
         }
     }
@@ -225,10 +256,15 @@ fn look_on(ring: &SegmentRing<Parts>, log: &Log, times: u64, stages: &[usize]) {
     }
 }
 
-fn drive_to_end(handle: Box<dyn Handle>, watch: Watch, drive: Drive) -> Ended {
+fn drive_to_end(
+    handle: Box<dyn Handle>,
+    watch: Watch,
+    drive: Drive,
+    leaves: impl FnOnce(),
+) -> Ended {
     let (leaving_fails, mirror) = (false, None);
     let driven = Driven { handle, watch, drive, leaving_fails, mirror };
-    match driven.run(&Env::default(), 0) {
+    match driven.run_until(&Env::default(), 0, leaves) {
         true => Ended::Over,
         false => Ended::Again,
     }

@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use slipring::segment::{Interleaved, SegmentProducer};
 use slipring::{
-    Apart, Awaited, ClaimError, ConflateError, Conflator, Layout, Many, PRODUCER, Producer, Sent,
-    Single, WaitError,
+    Apart, AwaitError, Awaited, ClaimError, ConflateError, Conflator, Layout, Many, PRODUCER,
+    Producer, Report, Sent, Single, WaitError,
 };
 use slipring_coherence::sync;
 
 use super::consumers::{Planned, panic_as_planned};
 use super::handles::poll_some;
-use crate::event::{Event, Parts};
+use crate::event::{Event, Kept, Parts};
 use crate::oracle::{Disruption, Log};
 use crate::plan::{Answer, Fate, Verb};
+use crate::watch::await_none;
 
 /// A producer, alone or one of many.
 pub enum Tx<L: Layout> {
@@ -46,7 +47,12 @@ impl<L: Layout> Tx<L> {
 }
 
 /// Does what the verbs say. Stops at the stream's end.
-pub fn produce<L: Layout>(mut tx: Tx<L>, verbs: &[Verb], log: &Log) {
+pub fn produce<L: Layout>(
+    mut tx: Tx<L>,
+    verbs: &[Verb],
+    log: &Log,
+    report: &dyn Fn() -> Option<Report>,
+) {
     for verb in verbs {
         if let Verb::CloseAll = verb {
             if let Tx::Many(producer) = tx {
@@ -55,6 +61,27 @@ pub fn produce<L: Layout>(mut tx: Tx<L>, verbs: &[Verb], log: &Log) {
                 return;
             }
             continue;
+        }
+        match *verb {
+            Verb::AskLast(how) => {
+                return match tx {
+                    Tx::One(producer) => ask_last(producer, how, log),
+                    Tx::Many(producer) => ask_last(producer, how, log),
+                };
+            }
+            Verb::DropInPanic => {
+                log.fail_in_drop();
+                let drops = move || {
+                    let _tx = tx;
+                    panic_as_planned()
+                };
+                let Err(payload) = catch_unwind(AssertUnwindSafe(drops));
+                if !payload.is::<Planned>() {
+                    resume_unwind(payload);
+                }
+                return;
+            }
+            _ => {}
         }
         if let Verb::Raw(len) = *verb {
             let (back, goes_on) = match tx {
@@ -70,14 +97,25 @@ pub fn produce<L: Layout>(mut tx: Tx<L>, verbs: &[Verb], log: &Log) {
         if !with!(&mut tx, producer => act(producer, *verb, log)) {
             return;
         }
+        if let Verb::Drain = verb {
+            // Other producers may go on meanwhile.
+            let differs = || log.differs(&report()?).filter(|_| log.behind().is_none());
+            if let Some(wrong) = await_none(log, differs) {
+                log.violation(wrong);
+            }
+        }
     }
 }
 
-macro_rules! raws {
+macro_rules! owns {
     ($($sharing:ident)*) => { $(
-        impl<L: Layout> Rawly<L> for Producer<Event, L, $sharing> {
+        impl<L: Layout> Own<L> for Producer<Event, L, $sharing> {
+            fn ask_in_vain(&mut self, id: u64, kept: &Kept) -> Result<Awaited<u64>, WaitError> {
+                self.ask(|event, promise| event.request_in_vain(id, promise, kept))
+            }
             fn publish_raw(self, len: usize, log: &Log) -> (Self, bool) {
                 let mut raw = self.into_raw();
+                let len = len.min(log.plan().capacity);
                 let first = loop {
                     match raw.next_n(len) {
                         Ok(first) => break first,
@@ -106,12 +144,54 @@ macro_rules! raws {
     )* };
 }
 
-trait Rawly<L>: Sized {
+/// The calls of a producer that another thread of the same process has made.
+trait Own<L>: Sized {
+    fn ask_in_vain(&mut self, id: u64, kept: &Kept) -> Result<Awaited<u64>, WaitError>;
+    /// Publishes by positions. Returns whether the stream goes on.
     fn publish_raw(self, len: usize, log: &Log) -> (Self, bool);
 }
-raws! { Single Many }
+owns! { Single Many }
 
-fn raw<L: Layout, P: Rawly<L>>(
+/// Makes a request whose promise is kept until the graph has ended, and drops the producer. The
+/// asker still learns of the end.
+fn ask_last<L, P: Own<L>>(mut producer: P, how: Answer, log: &Log) {
+    let (id, kept) = (log.begin(), Kept::default());
+    match producer.ask_in_vain(id, &kept) {
+        Ok(awaited) => {
+            log.published(id, None);
+            drop(producer);
+            await_answer(awaited, how, |answer| log.answer_in_vain(answer));
+        }
+        Err(error) => {
+            log.unfilled(id);
+            log.claim_error(&error.into());
+        }
+    }
+}
+
+/// Makes a request within a handler, and waits for the answer, which may wait for that handler.
+pub fn ask_inside<L: Layout>(mut producer: Producer<Event, L, Many>, id: u64, log: &Log) {
+    match producer.ask(|event, promise| event.request(id, promise)) {
+        Ok(mut awaited) => {
+            log.published(id, None);
+            let ends = |error: &WaitError| {
+                matches!(error, WaitError::Closed | WaitError::WaitsForItself(_))
+            };
+            while match awaited.wait() {
+                Err(AwaitError::Wait(error)) if ends(&error) => false,
+                answer => log.answer(id, &answer),
+            } {}
+        }
+        Err(error) => {
+            log.unfilled(id);
+            if !matches!(error, WaitError::Closed | WaitError::WaitsForItself(_)) {
+                log.wait_error(PRODUCER, &error);
+            }
+        }
+    }
+}
+
+fn raw<L: Layout, P: Own<L>>(
     producer: P,
     len: usize,
     log: &Log,
@@ -148,32 +228,24 @@ fn settle<T, X>(log: &Log, id: u64, filled: bool, result: &Result<T, X>, seq: im
     }
 }
 
-/// Number of accesses without progress after which a stage is taken to have lost a wake-up. A slow
-/// thread makes some thousand of them.
-const PATIENCE: u64 = 200_000;
-
-/// The same as a number of looks, between which all others may sleep without an access.
-const LOOKS: u32 = 2_000;
-
-/// Waits until all stages have handled what was published, or the graph is disrupted.
+/// Waits until all stages have handled what was published, and all readers of taps have left that
+/// were asked to, or the graph is disrupted.
 fn drain(log: &Log) {
-    let (mut last, mut since, mut looks) = (None, 0, 0);
-    while let (Some(behind), false) = (log.behind(), log.is_disrupted()) {
-        if last != Some(behind) {
-            (last, since, looks) = (Some(behind), slipring_coherence::accesses(), 0);
-        } else if looks > LOOKS || slipring_coherence::accesses() - since > PATIENCE {
-            let (stage, id) = behind;
-            log.violation(format!("stage s{stage} has not handled event {id:x}, and sleeps on"));
-            return;
-        }
-        looks += 1;
-        // Longer than any timer of the library. The clock leaps to its end when all sleep.
-        sync::sleep(Duration::from_millis(1));
+    if let Some((stage, id)) = await_none(log, || log.behind()) {
+        log.violation(format!("stage s{stage} has not handled event {id:x}, and sleeps on"));
+    }
+    if let Some(number) = await_none(log, || log.lingers()) {
+        log.violation(format!("reader {number} was asked to leave, and sleeps on"));
     }
 }
 
-/// Waits for the answer to a request, or does without.
-fn take_answer(mut awaited: Awaited<u64>, id: u64, how: Answer, log: &Log) {
+/// Waits for the answer to a request, or does without. `goes_on`: checks an answer, and returns
+/// whether another one may come.
+fn await_answer(
+    mut awaited: Awaited<u64>,
+    how: Answer,
+    goes_on: impl Fn(&Result<u64, AwaitError>) -> bool,
+) {
     loop {
         let answer = match how {
             Answer::Wait => awaited.wait(),
@@ -189,7 +261,7 @@ fn take_answer(mut awaited: Awaited<u64>, id: u64, how: Answer, log: &Log) {
             },
             Answer::Drop => return,
         };
-        if !log.answer(id, &answer) {
+        if !goes_on(&answer) {
             return;
         }
         sync::spin_loop();
@@ -280,6 +352,7 @@ macro_rules! acts {
                         }).collect();
                         match fate {
                             Fate::Publish => {
+                                log.whole(first, ids.len() as u64);
                                 slots.publish();
                                 for (offset, id) in ids.into_iter().enumerate() {
                                     log.published(id, Some(first.wrapping_add(offset as u64)));
@@ -359,7 +432,7 @@ macro_rules! acts {
                             match done {
                                 Ok(awaited) => {
                                     log.published(id, None);
-                                    take_answer(awaited, id, how, log);
+                                    await_answer(awaited, how, |answer| log.answer(id, answer));
                                 }
                                 Err(error) => {
                                     settle(log, id, filled, &Err::<u64, _>(()), |seq| *seq);
@@ -433,7 +506,9 @@ macro_rules! acts {
                         log.disrupt(Disruption::Halt);
                         self.halt();
                     }
-                    Verb::Raw(_) | Verb::CloseAll => unreachable!("they need the producer itself"),
+                    Verb::Raw(_) | Verb::CloseAll | Verb::AskLast(_) | Verb::DropInPanic => {
+                        unreachable!("they need the producer itself")
+                    }
                 }
                 Ok(())
             }

@@ -1,18 +1,18 @@
 //! Building a ring by its plan, and handing its handles to threads.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use slipring::{
-    Contiguous, Error, Graph, Handlers, Interleaved, Layout, Many, Mirror, MirrorHandle, Monitor,
-    OnFault, PRODUCER, Pipeline, Pool, PoolReaderKey, PoolWriterKey, Reading, Report, Ring,
-    ShardReaderKey, ShardWriterKey, Single, StartAt, SubscribeError, Tap, TapKey, Threads,
+    Contiguous, Error, Graph, Handlers, Interleaved, Layout, Many, Marks, Mirror, MirrorHandle,
+    Monitor, OnFault, PRODUCER, Pipeline, Pool, PoolReaderKey, PoolWriterKey, Reading, Report,
+    Ring, ShardReaderKey, ShardWriterKey, Single, StartAt, SubscribeError, Tap, TapKey, Threads,
     WaitError, Writing,
 };
 
 use super::consumers::{Driven, handler};
 use super::env::{AnyRing, Env, Subscribed};
 use super::handles::{Handle, Held};
-use super::producers::{Tx, produce};
+use super::producers::{Tx, ask_inside, produce};
 use crate::event::Event;
 use crate::oracle::Log;
 use crate::plan::{Fault, Front, Kind, RingPlan, StagePlan, Verb};
@@ -29,7 +29,9 @@ pub enum Visited<L: Layout> {
 /// An open ring.
 pub struct Opened<L: Layout, S> {
     log: Arc<Log>,
-    ring: Option<Ring<Event, L, S>>,
+    /// The ring's handle, until a thread drops it. This lock is real, and not held within a call of
+    /// the library.
+    ring: Mutex<Option<Arc<Ring<Event, L, S>>>>,
     monitor: Monitor<Event, L>,
     pub visited: Vec<Visited<L>>,
     mirrors: Vec<Option<MirrorHandle<[u64; 3]>>>,
@@ -43,7 +45,17 @@ impl<L: Layout> Opened<L, Single> {
         visited: Vec<Visited<L>>,
         mirrors: Vec<Option<MirrorHandle<[u64; 3]>>>,
     ) -> Opened<L, Single> {
-        Opened { log: log.clone(), ring: None, monitor, visited, mirrors }
+        Opened { log: log.clone(), ring: Mutex::new(None), monitor, visited, mirrors }
+    }
+}
+
+impl<L: Layout, S> Opened<L, S> {
+    fn ring(&self) -> Option<Arc<Ring<Event, L, S>>> {
+        self.ring.lock().expect("no thread panics with it").clone()
+    }
+
+    fn take_ring(&self) -> Option<Arc<Ring<Event, L, S>>> {
+        self.ring.lock().expect("no thread panics with it").take()
     }
 }
 
@@ -66,6 +78,8 @@ pub type Spawns = Box<dyn FnOnce(&Arc<Env>) -> Result<(Vec<Body>, Pipeline), Err
 pub trait Sharing: Sized + Send + Sync + 'static {
     fn first<L: Layout>(ring: &Ring<Event, L, Self>) -> Tx<L>;
     fn publish_one<L: Layout>(ring: &Ring<Event, L, Self>, log: &Log);
+    /// Makes another producer, if the ring can have one.
+    fn another<L: Layout>(ring: &Ring<Event, L, Self>) -> Option<Tx<L>>;
     fn spawn<L: Layout>(
         handlers: Handlers<'static, Event, L, Self>,
     ) -> Result<(Tx<L>, Pipeline), Error>;
@@ -76,6 +90,9 @@ impl Sharing for Single {
         Tx::One(ring.producer())
     }
     fn publish_one<L: Layout>(_: &Ring<Event, L, Single>, _: &Log) {}
+    fn another<L: Layout>(_: &Ring<Event, L, Single>) -> Option<Tx<L>> {
+        None
+    }
     fn spawn<L: Layout>(
         handlers: Handlers<'static, Event, L, Single>,
     ) -> Result<(Tx<L>, Pipeline), Error> {
@@ -90,6 +107,10 @@ impl Sharing for Many {
     fn publish_one<L: Layout>(ring: &Ring<Event, L, Many>, log: &Log) {
         let id = log.begin();
         let mut producer = ring.producer();
+        let single = |stage: &StagePlan| matches!(stage.kind, Kind::Reader | Kind::Writer);
+        if id.is_multiple_of(2) && log.plan().stages.iter().all(single) {
+            return ask_inside(producer, id, log);
+        }
         match producer.publish(|event| event.fill(id)) {
             Ok(seq) => log.published(id, Some(seq)),
             Err(error) => {
@@ -101,6 +122,9 @@ impl Sharing for Many {
             }
         }
     }
+    fn another<L: Layout>(ring: &Ring<Event, L, Many>) -> Option<Tx<L>> {
+        Some(Tx::Many(ring.producer()))
+    }
     fn spawn<L: Layout>(
         handlers: Handlers<'static, Event, L, Many>,
     ) -> Result<(Tx<L>, Pipeline), Error> {
@@ -110,13 +134,21 @@ impl Sharing for Many {
 
 impl<L: Layout, S: Sharing> AnyRing for Opened<L, S> {
     fn halt(&self) {
-        if let Some(ring) = &self.ring {
+        if let Some(ring) = self.ring() {
             ring.halt();
         }
     }
     fn publish_one(&self) {
-        if let Some(ring) = &self.ring {
-            S::publish_one(ring, &self.log);
+        if let Some(ring) = self.ring() {
+            S::publish_one(&ring, &self.log);
+        }
+    }
+    fn produce(&self, verbs: &[Verb], last: bool) {
+        let ring = if last { self.take_ring() } else { self.ring() };
+        let tx = ring.as_deref().and_then(S::another);
+        drop(ring);
+        if let Some(tx) = tx {
+            produce(tx, verbs, &self.log, &|| self.report());
         }
     }
     fn report(&self) -> Option<Report> {
@@ -180,9 +212,11 @@ macro_rules! map_key {
     };
 }
 
-fn declare<L: Layout, S>(graph: &Graph<Event, L, S>, plan: &RingPlan) -> Vec<AnyKey> {
-    let mut keys: Vec<AnyKey> = Vec::new();
-    for (number, stage) in plan.stages.iter().enumerate() {
+fn declare<L: Layout, S>(graph: &Graph<Event, L, S>, plan: &RingPlan, log: &Log) -> Vec<AnyKey> {
+    let mut keys: Vec<Option<AnyKey>> = plan.stages.iter().map(|_| None).collect();
+    let count = plan.stages.len();
+    for number in (0..count).map(|at| if plan.reversed { count - 1 - at } else { at }) {
+        let stage = &plan.stages[number];
         let (name, handles) = (Log::name(number), stage.drives.len());
         let room = stage.room.max(handles);
         let key = match stage.kind {
@@ -198,16 +232,34 @@ fn declare<L: Layout, S>(graph: &Graph<Event, L, S>, plan: &RingPlan) -> Vec<Any
             }
             Kind::Tap => AnyKey::Tap(graph.tap(&name, stage.room)),
         };
-        let key = stage.after.iter().fold(key, |key, &earlier| {
-            map_key!(key, key => on_key!(&keys[earlier], earlier => key.after(earlier)))
-        });
         let key = match stage.wait {
             Some(wait) => map_key!(key, key => key.wait(wait.strategy())),
             None => key,
         };
-        keys.push(with_policy(key, stage, plan.front));
+        keys[number] = Some(with_marks(with_policy(key, stage, plan.front), log.marks(number)));
     }
-    keys
+    for (number, stage) in plan.stages.iter().enumerate() {
+        let key = keys[number].take().expect("each was declared");
+        let key = stage.after.iter().fold(key, |key, &earlier| {
+            let earlier = keys[earlier].as_ref().expect("a stage is behind others only");
+            map_key!(key, key => on_key!(earlier, earlier => key.after(earlier)))
+        });
+        keys[number] = Some(key);
+    }
+    keys.into_iter().flatten().collect()
+}
+
+/// Lets a stage mark the events that it skips, if the program checks the marks.
+fn with_marks(key: AnyKey, marks: Option<&Marks>) -> AnyKey {
+    match (key, marks) {
+        (AnyKey::Reader(key), Some(marks)) => AnyKey::Reader(key.marks(marks)),
+        (AnyKey::Writer(key), Some(marks)) => AnyKey::Writer(key.marks(marks)),
+        (AnyKey::PoolReader(key), Some(marks)) => AnyKey::PoolReader(key.marks(marks)),
+        (AnyKey::PoolWriter(key), Some(marks)) => AnyKey::PoolWriter(key.marks(marks)),
+        (AnyKey::ShardReader(key), Some(marks)) => AnyKey::ShardReader(key.marks(marks)),
+        (AnyKey::ShardWriter(key), Some(marks)) => AnyKey::ShardWriter(key.marks(marks)),
+        (key, _) => key,
+    }
 }
 
 /// Sets what happens when the handler fails, for a stage that the library runs.
@@ -253,9 +305,14 @@ pub fn producer_bodies<L: Layout>(tx: Tx<L>, verbs: Vec<Vec<Verb>>, log: &Arc<Lo
     let all = std::iter::once((tx, first)).chain(others);
     let body = |(tx, verbs): (Tx<L>, Vec<Verb>)| {
         let log = log.clone();
-        Box::new(move |_: &Env| produce(tx, &verbs, &log)) as Body
+        Box::new(move |env: &Env| {
+            produce(tx, &verbs, &log, &|| env.rings[log.number()].report());
+            log.produced();
+        }) as Body
     };
-    all.map(body).collect()
+    let bodies: Vec<Body> = all.map(body).collect();
+    log.produce(bodies.len());
+    bodies
 }
 
 fn start<L: Layout, S: Sharing>(
@@ -264,7 +321,7 @@ fn start<L: Layout, S: Sharing>(
     log: &Arc<Log>,
     verbs: Vec<Vec<Verb>>,
 ) -> Result<Started, Error> {
-    let keys = declare(&graph, plan);
+    let keys = declare(&graph, plan, log);
     let ring = graph.build()?;
     let monitor = ring.monitor();
     let mirrors: Vec<_> = plan.stages.iter().map(StagePlan::own_mirror).collect();
@@ -293,7 +350,7 @@ fn start<L: Layout, S: Sharing>(
             Some(attach(&ring, plan, log, stage, key?, mirror))
         });
         let stages = attached.flatten().collect();
-        let ring = Some(ring);
+        let ring = Mutex::new(Some(Arc::new(ring)));
         let opened = Opened { log: log.clone(), ring, monitor, visited, mirrors: mirror_handles };
         return Ok(Started { ring: Arc::new(opened), producers, stages, spawns: None });
     }
@@ -308,8 +365,8 @@ fn start<L: Layout, S: Sharing>(
         let (tx, pipeline) = S::spawn(handlers)?;
         Ok((producer_bodies(tx, verbs, &own_log), pipeline))
     });
-    let opened =
-        Opened::<L, S> { log: log.clone(), ring: None, monitor, visited, mirrors: mirror_handles };
+    let (log, ring) = (log.clone(), Mutex::new(None));
+    let opened = Opened::<L, S> { log, ring, monitor, visited, mirrors: mirror_handles };
     Ok(Started {
         ring: Arc::new(opened),
         producers: Vec::new(),

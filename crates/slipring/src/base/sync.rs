@@ -67,6 +67,13 @@ mod uncovered {
         number
     }
 
+    /// Returns `slots`. In simulated runs by some schedules, the result is 3 instead, so that a
+    /// publication in a small ring has several runs.
+    #[inline(always)]
+    pub(crate) const fn longest_run(slots: u64) -> u64 {
+        slots
+    }
+
     /// Declares variables of which each thread has its own, as `thread_local!` of the standard
     /// library does. The threads of a model share these variables, because they run on one system
     /// thread.
@@ -127,13 +134,13 @@ mod chosen {
 mod chosen {
     use std::cell::{Cell, RefCell};
 
-    pub(crate) use slipring_coherence::shortened;
     use slipring_coherence::sync::CoreLocal;
     pub(crate) use slipring_coherence::sync::{
         AtomicU32, AtomicU64, AtomicU64 as Statistic, AtomicUsize, Condvar, Mutex, MutexGuard,
         Thread, available_parallelism as available_cores, current as this_thread, fence, now,
         panicking, park, park_timeout, sleep, spin_loop, yield_now,
     };
+    pub(crate) use slipring_coherence::{longest_run, shortened};
 
     pub(crate) mod machine {
         pub(crate) use slipring_coherence::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};

@@ -15,7 +15,7 @@ use crate::base::edge;
 use crate::base::guarded::Guarded;
 use crate::base::maybe_mapped::Mapping;
 use crate::base::panics::{drop_contained, panic_message};
-use crate::base::sync::{Relaxed, Statistic, twin};
+use crate::base::sync::{Relaxed, Statistic, longest_run, twin};
 use crate::errors::{Cause, Report};
 use crate::ring::control::Control;
 use crate::ring::owner_count::OwnerCount;
@@ -162,7 +162,8 @@ impl<E, L: Layout> Core<E, L> {
     /// (stamp::I1), producers call [`Core::stamp_runs`] instead.
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
-        if len == 1 || len.wrapping_sub(1) < MAX_RUN && !self.control.plan.stamps_each {
+        if len == 1 || len.wrapping_sub(1) < longest_run(MAX_RUN) && !self.control.plan.stamps_each
+        {
             self.stamp(seq, stamp::live(seq, self.slots.shift(), len));
         } else {
             self.stamp_runs(seq, len);
@@ -183,11 +184,12 @@ impl<E, L: Layout> Core<E, L> {
     /// may join at any given-up position.
     #[cold]
     pub(crate) fn bury(&self, seq: u64, len: u64) {
+        let most = longest_run(MAX_RUN);
         // The slots are stamped from back to front, as in every publication.
         for offset in (0..len).rev() {
             let offset = twin!("buried-head-first": offset => len - 1 - offset);
             let at = seq.wrapping_add(offset);
-            self.stamp(at, stamp::tombstone(at, self.slots.shift(), (len - offset).min(MAX_RUN)));
+            self.stamp(at, stamp::tombstone(at, self.slots.shift(), (len - offset).min(most)));
         }
         self.control.waits.notify(&self.control.plan.producer_notifies);
     }
@@ -211,14 +213,14 @@ impl<E, L: Layout> Core<E, L> {
     /// publication.
     #[inline(never)]
     pub(crate) fn stamp_runs(&self, seq: u64, len: u64) {
-        let shift = self.slots.shift();
+        let (shift, most) = (self.slots.shift(), longest_run(MAX_RUN));
         let each = twin!("run-unstamped": self.control.plan.stamps_each => false);
-        let step = if each || stamp::refreshes(seq, shift) { 1 } else { MAX_RUN };
+        let step = if each || stamp::refreshes(seq, shift) { 1 } else { most };
         let heads = len.div_ceil(step);
         for head in (0..heads).rev() {
             let offset = twin!("first-run-first": head => heads - 1 - head) * step;
             let at = seq.wrapping_add(offset);
-            self.stamp(at, stamp::live(at, shift, (len - offset).min(MAX_RUN)));
+            self.stamp(at, stamp::live(at, shift, (len - offset).min(most)));
         }
     }
 
