@@ -142,6 +142,9 @@ pub fn program(shape: Shape, seed: u64) -> Program {
             ring.stages.clear();
         }
         let mut actors = producers(dice, number, &ring, scale);
+        if ring.is_run() && ring.front.shares_threads() {
+            actors.iter_mut().for_each(wait_inside);
+        }
         if shape != Shape::Disrupted {
             end_otherwise(dice, &ring, &mut actors);
         }
@@ -265,6 +268,7 @@ fn ring(dice: &mut Dice, front: Front, scale: Scale) -> RingPlan {
         contiguous: dice.one_in(4),
         wait: wait(dice),
         front,
+        runs: dice.one_in(3),
         reversed: dice.one_in(3),
         stages,
     };
@@ -340,6 +344,18 @@ fn verbs(dice: &mut Dice, plan: &RingPlan, scale: Scale) -> Vec<Verb> {
     verbs
 }
 
+/// Leaves out what waits without the library, on a thread that may have to run the stages meanwhile.
+fn wait_inside(actor: &mut Actor) {
+    if let Actor::Producer { verbs, .. } = actor {
+        verbs.retain(|verb| match verb {
+            Verb::Publish(_) | Verb::By(_) | Verb::All(_) | Verb::Batches(..) => true,
+            Verb::Claim(..) | Verb::OrDrop(_) | Verb::Sleep(_) => true,
+            Verb::Ask(_, how) => matches!(how, Answer::Wait | Answer::For(_) | Answer::Drop),
+            _ => false,
+        });
+    }
+}
+
 /// Lets some producers end with a request, or by a panic.
 fn end_otherwise(dice: &mut Dice, plan: &RingPlan, actors: &mut [Actor]) {
     for actor in actors {
@@ -357,10 +373,11 @@ fn end_otherwise(dice: &mut Dice, plan: &RingPlan, actors: &mut [Actor]) {
 fn await_a_stage(dice: &mut Dice, ring: &mut RingPlan) {
     let by_handles = ring.front == Front::Handles;
     let has_threads = by_handles
-        || matches!(
-            ring.front,
-            Front::Handlers(None | Some(2 | 3)) | Front::Chain(None | Some(2 | 3))
-        );
+        || !ring.is_run()
+            && matches!(
+                ring.front,
+                Front::Handlers(None | Some(2 | 3)) | Front::Chain(None | Some(2 | 3))
+            );
     if !has_threads || !dice.one_in(2) {
         return;
     }

@@ -23,6 +23,10 @@ pub struct RingPlan {
     pub wait: Waits,
     /// Who runs the stages.
     pub front: Front,
+    /// Whether the thread that runs the stages publishes, too, if there is one producer and the library
+    /// runs them.
+    #[serde(default)]
+    pub runs: bool,
     /// Whether the stages are declared from the last to the first, if not as a chain.
     #[serde(default)]
     pub reversed: bool,
@@ -342,6 +346,11 @@ impl StagePlan {
 }
 
 impl RingPlan {
+    /// Whether the thread that runs the stages publishes, too.
+    pub fn is_run(&self) -> bool {
+        self.runs && !self.shared && self.front != Front::Handles
+    }
+
     /// The numbers of the stages before `stage`, over any number of steps.
     pub fn before(&self, stage: usize) -> Vec<usize> {
         let mut found = vec![false; self.stages.len()];

@@ -96,6 +96,7 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
         contiguous: false,
         wait: dice.pick(&[Waits::Blocking, Waits::Adaptive, Waits::Park, Waits::BusySpin]),
         front: Front::Handles,
+        runs: false,
         reversed: false,
         stages,
     };

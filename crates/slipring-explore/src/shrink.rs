@@ -149,6 +149,7 @@ fn candidates(program: &Program) -> Vec<Program> {
     for ring in 0..program.rings.len() {
         push(&|program| program.rings[ring].shared = false);
         push(&|program| program.rings[ring].reversed = false);
+        push(&|program| program.rings[ring].runs = false);
         push(&|program| program.rings[ring].contiguous = false);
         push(&|program| program.rings[ring].first = 0);
         push(&|program| program.rings[ring].front = Front::Handles);
@@ -204,8 +205,8 @@ fn is_sound(program: &Program, number: usize) -> bool {
         Some((_, Quirk::AwaitProducers)) => ring.shared && verbs.iter().any(closes),
         Some((_, Quirk::Await(other))) => {
             let is_behind = ring.before(other).contains(&stage);
-            let has_threads =
-                !matches!(ring.front, Front::Handlers(Some(0 | 1)) | Front::Chain(Some(0 | 1)));
+            let has_threads = !ring.is_run()
+                && !matches!(ring.front, Front::Handlers(Some(0 | 1)) | Front::Chain(Some(0 | 1)));
             match ring.front {
                 Front::Handles => {
                     drive.max == 1

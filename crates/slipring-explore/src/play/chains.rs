@@ -10,7 +10,7 @@ use slipring::{
 use super::consumers::handler;
 use super::env::Env;
 use super::producers::Tx;
-use super::rings::{Opened, Spawns, Started, Visited, producer_bodies};
+use super::rings::{Opened, Running, Spawns, Started, Visited, Within, producer_bodies};
 use crate::event::Event;
 use crate::oracle::Log;
 use crate::plan::{Fault, Front, Kind, RingPlan, Verb};
@@ -58,11 +58,15 @@ fn declare<L: Layout>(
             chain =
                 add(chain, number, &own_plan, &own_log, env, (&own_ring.visited[number], mirror));
         }
+        if own_plan.is_run() {
+            let run = move |produce: Within<L>| chain.run(produce);
+            return Ok((Vec::new(), Running::within(verbs, &own_log, env, run)));
+        }
         let (tx, pipeline): (Tx<L>, Pipeline) = match own_plan.shared {
             false => chain.spawn().map(|(tx, pipeline)| (Tx::One(tx), pipeline))?,
             true => chain.spawn_shared().map(|(tx, pipeline)| (Tx::Many(tx), pipeline))?,
         };
-        Ok((producer_bodies(tx, verbs, &own_log), pipeline))
+        Ok((producer_bodies(tx, verbs, &own_log), Running::Pipeline(pipeline)))
     });
     Ok(Started { ring, producers: Vec::new(), stages: Vec::new(), spawns: Some(spawns) })
 }

@@ -26,7 +26,7 @@ use crate::program::{Actor, Program};
 use crate::watch::Watch;
 use consumers::Driven;
 use env::Env;
-use rings::Started;
+use rings::{Running, Started};
 
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,9 +129,9 @@ fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> 
             }));
         }
         if let Some(spawns) = spawns {
-            let (bodies, pipeline) = spawns(&env)?;
+            let (bodies, running) = spawns(&env)?;
             producers = bodies;
-            pipelines.push((number, pipeline));
+            pipelines.push((number, running));
         }
         for (producer, body) in producers.into_iter().enumerate() {
             let env = env.clone();
@@ -149,8 +149,14 @@ fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> 
         }
     }
     let mut reports: Vec<Option<slipring::Report>> = logs.iter().map(|_| None).collect();
-    for (number, pipeline) in pipelines {
-        match pipeline.join() {
+    // Those that end by themselves come last.
+    pipelines.sort_by_key(|(_, running)| matches!(running, Running::Pipeline(_)));
+    for (number, running) in pipelines {
+        let ended = match running {
+            Running::Pipeline(pipeline) => pipeline.join(),
+            Running::Within(run) => run(),
+        };
+        match ended {
             Ok(report) => {
                 logs[number].ended_well();
                 reports[number] = Some(report);

@@ -94,17 +94,47 @@ pub fn produce<L: Layout>(
             }
             continue;
         }
-        if !with!(&mut tx, producer => act(producer, *verb, log)) {
+        if !with!(&mut tx, producer => step(producer, *verb, log, report)) {
             return;
         }
-        if let Verb::Drain = verb {
-            // Other producers may go on meanwhile.
-            let differs = || log.differs(&report()?).filter(|_| log.behind().is_none());
-            if let Some(wrong) = await_none(log, differs) {
-                log.violation(wrong);
-            }
+    }
+}
+
+/// Does what the verbs say, except for those that need the producer itself.
+pub fn produce_within(
+    producer: &mut dyn Acts,
+    verbs: &[Verb],
+    log: &Log,
+    report: &dyn Fn() -> Option<Report>,
+) {
+    let needs_itself = |verb: &&Verb| {
+        !matches!(verb, Verb::Raw(_) | Verb::CloseAll | Verb::AskLast(_) | Verb::DropInPanic)
+    };
+    for verb in verbs.iter().filter(needs_itself) {
+        if !step(producer, *verb, log, report) {
+            return;
         }
     }
+}
+
+/// Does what the verb says. When all is handled, the report has to say so, too.
+fn step(
+    producer: &mut dyn Acts,
+    verb: Verb,
+    log: &Log,
+    report: &dyn Fn() -> Option<Report>,
+) -> bool {
+    if !act(producer, verb, log) {
+        return false;
+    }
+    if let Verb::Drain = verb {
+        // Other producers may go on meanwhile.
+        let differs = || log.differs(&report()?).filter(|_| log.behind().is_none());
+        if let Some(wrong) = await_none(log, differs) {
+            log.violation(wrong);
+        }
+    }
+    true
 }
 
 macro_rules! owns {

@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex};
 
 use slipring::{
-    Contiguous, Error, Graph, Handlers, Interleaved, Layout, Many, Marks, Mirror, MirrorHandle,
-    Monitor, OnFault, PRODUCER, Pipeline, Pool, PoolReaderKey, PoolWriterKey, Reading, Report,
-    Ring, ShardReaderKey, ShardWriterKey, Single, StartAt, SubscribeError, Tap, TapKey, Threads,
-    WaitError, Writing,
+    Contiguous, Done, Error, Graph, Handlers, Interleaved, Layout, Many, Marks, Mirror,
+    MirrorHandle, Monitor, OnFault, PRODUCER, Pipeline, Pool, PoolReaderKey, PoolWriterKey,
+    Producer, Reading, Report, Ring, ShardReaderKey, ShardWriterKey, Single, StartAt,
+    SubscribeError, Tap, TapKey, Threads, WaitError, Writing,
 };
 
 use super::consumers::{Driven, handler};
 use super::env::{AnyRing, Env, Subscribed};
 use super::handles::{Handle, Held};
-use super::producers::{Tx, ask_inside, produce};
+use super::producers::{Tx, ask_inside, produce, produce_within};
 use crate::event::Event;
 use crate::oracle::Log;
 use crate::plan::{Fault, Front, Kind, RingPlan, StagePlan, Verb};
@@ -70,9 +70,41 @@ pub struct Started {
     pub spawns: Option<Spawns>,
 }
 
-/// Starts the stages that the library runs. Returns the first producer's body and the others', and
-/// the running graph.
-pub type Spawns = Box<dyn FnOnce(&Arc<Env>) -> Result<(Vec<Body>, Pipeline), Error>>;
+/// Starts the stages that the library runs. Returns the bodies of the producers, and the running
+/// graph.
+pub type Spawns = Box<dyn FnOnce(&Arc<Env>) -> Result<(Vec<Body>, Running), Error>>;
+
+/// A graph whose stages the library runs.
+pub enum Running {
+    Pipeline(Pipeline),
+    /// It runs within this call, which publishes.
+    Within(Box<dyn FnOnce() -> Result<Report, Error>>),
+}
+
+impl Running {
+    /// Returns a graph that runs within a call of `run`, which lends its producer.
+    pub fn within<L: Layout>(
+        verbs: Vec<Vec<Verb>>,
+        log: &Arc<Log>,
+        env: &Arc<Env>,
+        run: impl FnOnce(Within<L>) -> Result<Done, Error> + 'static,
+    ) -> Running {
+        log.produce(1);
+        let (log, env, verbs) = (log.clone(), env.clone(), verbs.into_iter().next());
+        Running::Within(Box::new(move || {
+            let produce: Within<L> = Box::new(move |producer| {
+                let report = || env.rings[log.number()].report();
+                produce_within(producer, &verbs.unwrap_or_default(), &log, &report);
+                log.produced();
+                Ok(())
+            });
+            run(produce).map(|done| done.report)
+        }))
+    }
+}
+
+/// What the thread that runs the stages publishes.
+pub type Within<L> = Box<dyn FnOnce(&mut Producer<Event, L>) -> Result<(), slipring::Fault>>;
 
 /// How many producers a ring has.
 pub trait Sharing: Sized + Send + Sync + 'static {
@@ -83,6 +115,11 @@ pub trait Sharing: Sized + Send + Sync + 'static {
     fn spawn<L: Layout>(
         handlers: Handlers<'static, Event, L, Self>,
     ) -> Result<(Tx<L>, Pipeline), Error>;
+    /// Runs the stages on this thread's behalf, which publishes, if there is one producer.
+    fn run<L: Layout>(
+        handlers: Handlers<'static, Event, L, Self>,
+        produce: Within<L>,
+    ) -> Result<Done, Error>;
 }
 
 impl Sharing for Single {
@@ -97,6 +134,12 @@ impl Sharing for Single {
         handlers: Handlers<'static, Event, L, Single>,
     ) -> Result<(Tx<L>, Pipeline), Error> {
         handlers.spawn().map(|(tx, pipeline)| (Tx::One(tx), pipeline))
+    }
+    fn run<L: Layout>(
+        handlers: Handlers<'static, Event, L, Single>,
+        produce: Within<L>,
+    ) -> Result<Done, Error> {
+        handlers.run(produce)
     }
 }
 
@@ -129,6 +172,9 @@ impl Sharing for Many {
         handlers: Handlers<'static, Event, L, Many>,
     ) -> Result<(Tx<L>, Pipeline), Error> {
         handlers.spawn().map(|(tx, pipeline)| (Tx::Many(tx), pipeline))
+    }
+    fn run<L: Layout>(_: Handlers<'static, Event, L, Many>, _: Within<L>) -> Result<Done, Error> {
+        unreachable!("such a ring has one producer (`RingPlan::is_run`)")
     }
 }
 
@@ -362,8 +408,12 @@ fn start<L: Layout, S: Sharing>(
                 hand_over(&mut handlers, key, &own_plan, &own_log, stage, env, mirror);
             }
         }
+        if own_plan.is_run() {
+            let run = move |produce: Within<L>| S::run(handlers, produce);
+            return Ok((Vec::new(), Running::within(verbs, &own_log, env, run)));
+        }
         let (tx, pipeline) = S::spawn(handlers)?;
-        Ok((producer_bodies(tx, verbs, &own_log), pipeline))
+        Ok((producer_bodies(tx, verbs, &own_log), Running::Pipeline(pipeline)))
     });
     let (log, ring) = (log.clone(), Mutex::new(None));
     let opened = Opened::<L, S> { log, ring, monitor, visited, mirrors: mirror_handles };
