@@ -175,7 +175,17 @@ impl<S: Stage> SinkRun<S> {
         let next = self.opened.point.next;
         while self.stage.next() < next {
             let ahead = usize::try_from(next - self.stage.next()).unwrap_or(usize::MAX);
-            match self.stage.hold(ahead, |_, _| Continue(())) {
+            // Where the ring has no event, the lent events may go on behind the stream's end.
+            let mut last = 0;
+            let held = self.stage.hold(ahead, |_, seq| {
+                last = seq;
+                if seq + 1 < next { Continue(()) } else { Break(()) }
+            });
+            match held {
+                // The stream has a hole where the ring's next event is.
+                Ok(_) if last >= next => {
+                    return Err(Error::WrongEpoch { ring: last, stream: next });
+                }
                 Ok(_) => {
                     step!("sink-passing-over");
                     self.stage.release(next);
