@@ -534,7 +534,7 @@ impl<E> Encoder<'_, E> {
         }
         if encoding.is_messages() {
             let subject = encoding.subject(event).map_err(EncodeError::Subject)?;
-            if filling.is_full_for_single(needs) {
+            if filling.is_behind_hole(seq) || filling.is_full_for_single(needs) {
                 ready.push_back(filling.seal());
             }
             filling.single(seq, subject, scratch);
