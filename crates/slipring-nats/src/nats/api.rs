@@ -277,11 +277,11 @@ impl Connection {
                 Ok(header) => header,
                 Err(error) => return Ok(Err(error)),
             };
-            // Retention may have removed the first messages.
-            if next == first
-                && sequence > first
+            // Retention may have removed the messages in front of this one, also since the last
+            // request.
+            if sequence > next
                 && position.is_some()
-                && self.info(stream).await?.state.first_seq > first
+                && self.info(stream).await?.state.first_seq > next
             {
                 position = None;
             }
