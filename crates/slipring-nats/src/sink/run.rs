@@ -7,7 +7,8 @@
 //! - I2: a sink in doubt sends nothing until it has asked the engine (`run/doubt.rs`).
 //! - I3: while units are in flight, the sink arms no waker at the ring, so a publication costs the
 //!   producer no more than if the stage only polled. The loop polls the ring at each answer, and at
-//!   least once per linger time.
+//!   least once per linger time. A sink without linger time arms the waker instead, because it
+//!   would poll without a pause.
 
 mod anew;
 mod doubt;
@@ -350,13 +351,14 @@ impl<S: Stage> SinkRun<S> {
         }
         let full = self.window.len() >= self.opened.window as usize && !self.ready.is_empty();
         let idle = self.window.is_empty() && self.filling.is_empty() && !self.ended;
+        let at_once = linger.is_zero() && !full && !self.ended;
         let poll = match self.not_before {
             Some(moment) => Some(moment),
-            None if idle || full || self.ended => None,
+            None if idle || full || self.ended || at_once => None,
             None => Some(now + linger), // I3
         };
         let until = poll.into_iter().chain(oldest).min();
-        let armed = idle && self.not_before.is_none();
+        let armed = (idle || at_once) && self.not_before.is_none();
         if armed {
             self.count_lag();
         }
