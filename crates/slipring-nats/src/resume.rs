@@ -276,10 +276,13 @@ pub fn anew(point: &Point, window: u32) -> Point {
 
 /// Returns whether the stream's last message is the sink's own begin message. If so, a sink that
 /// did not get the acknowledgement of that message has begun nevertheless.
+/// An earlier attempt may have named another journal (I5): if its begin message came late and is
+/// stored, the sink begins once more, in that journal.
 pub fn has_begun(tail: &Tail, party: &Party, point: &Point) -> bool {
     tail.gone().is_none()
         && tail.last.is_some_and(|(_, last)| {
-            last.writer == party.writer && last.incarnation == point.incarnation && last.count == 0
+            let is_ours = last.writer == party.writer && last.ring == point.ring;
+            is_ours && last.incarnation == point.incarnation && last.count == 0
         })
 }
 
