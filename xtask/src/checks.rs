@@ -109,13 +109,16 @@ pub fn explore(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
 }
 
 /// Runs the cases that once failed, those that a twin still has to fail, and new random programs
-/// for a minute.
+/// for a minute each.
 pub fn explored(step: &mut Step) -> Result<(), Trouble> {
     let run = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
     for file in layout::CASES {
         explore(step, &run(&["--cases", file]))?;
     }
-    explore(step, &run(&["60"]))
+    explore(step, &run(&["60"]))?;
+    // New seeds for sinks and sources against a simulated server.
+    let simulated = Call::cargo("test -p slipring-nats --all-features --lib simulation");
+    step.run(&simulated.env("SLIPRING_SEEDS", "2000"))
 }
 
 /// Runs the models of the memory orderings whose names contain one of `filters`, or all models if

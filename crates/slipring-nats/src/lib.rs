@@ -81,6 +81,8 @@
 
 #[macro_use]
 mod step;
+#[macro_use]
+mod twin;
 
 /// The bytes of frames and messages, for programs in other languages.
 #[doc = include_str!("../FRAMES.md")]
@@ -98,6 +100,8 @@ mod message;
 mod nats;
 mod resume;
 mod runtime;
+#[cfg(test)]
+mod simulation;
 mod sink;
 mod source;
 

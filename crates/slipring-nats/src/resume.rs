@@ -27,7 +27,9 @@
 //!   the answer to an attempt was lost, its begin message may be stored, and others may have
 //!   written under its number.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::errors::Error;
 use crate::frame::{Header, Id, MAX_INCARNATION, MAX_WINDOW};
@@ -149,7 +151,7 @@ pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> 
     let known = tail.last.map(|(_, header)| header);
     let messages = match (gone, known) {
         (Some(_), _) => MAX_WINDOW, // I4
-        (None, Some(last)) => last.window.max(1),
+        (None, Some(last)) => twin!("begin-alone": last.window.max(1) => 1),
         (None, None) => 1,
     };
     let incarnation = known.map_or(0, |last| last.incarnation).saturating_add(number + 1);
@@ -195,7 +197,11 @@ pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> 
     // A user who names the position and the number declares that no event had a later position. A
     // surviving ring cannot know that: another ring may have written the lost messages (I5).
     let says = start.journal.filter(|_| start.at.is_some_and(|at| at > end));
-    let ring = if loses { says.unwrap_or(start.number) } else { last.ring };
+    let ring = if twin!("lost-journal-kept": loses => false) {
+        says.unwrap_or(start.number)
+    } else {
+        last.ring
+    };
     Ok(point(end, at.max(end), ring))
 }
 
@@ -248,14 +254,15 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
         return Ok(going_on(end));
     }
     let ours = last.writer == party.writer && last.epoch == party.epoch;
-    if !ours && last.incarnation >= begun.incarnation {
+    let fenced = twin!("fence-ignored": !ours => false) && last.incarnation >= begun.incarnation;
+    if fenced {
         return Err(Error::Fenced { ours: begun.incarnation, theirs: last.incarnation });
     }
     // The lost messages may have been frames of this sink whose acknowledgements are lost as well.
     // A source may have read them. If this sink continued and its ring died, the next ring would
     // give their positions to other events.
     let is_whole = ours && last.incarnation >= begun.incarnation && gone.is_none();
-    if !is_whole || end < begun.acknowledged {
+    if twin!("loss-ignored": !is_whole => false) || end < begun.acknowledged {
         let acknowledged = (end < begun.acknowledged).then(|| begun.acknowledged - 1);
         return Err(Error::LostAcknowledged { acknowledged, found: end, gone });
     }

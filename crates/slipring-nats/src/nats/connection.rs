@@ -5,17 +5,17 @@
 //!   A late message does no harm, because it carries its condition.
 
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use async_nats::connection::State;
 use async_nats::{
     ConnectErrorKind, ConnectOptions, Event, ReconnectToServer, ServerAddr, ServerError,
 };
 use bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::Instant;
 
+use super::client::Client;
 use super::server::{Login, Server};
 use crate::errors::Error;
 
@@ -89,7 +89,7 @@ pub enum Notice {
 
 /// A connection to a server, which the client library replaces after a loss.
 pub struct Connection {
-    pub(super) client: async_nats::Client,
+    pub(super) client: Client,
     /// Notices since the connection was made.
     pub notices: UnboundedReceiver<Notice>,
     /// Prefix of the subjects of JetStream's requests.
@@ -129,6 +129,11 @@ impl Connection {
             return Err(Error::Option { what });
         }
         let (sender, notices) = unbounded_channel();
+        #[cfg(test)]
+        if let Some(network) = super::client::NETWORK.with_borrow(Clone::clone) {
+            let connected = network.connect(&server.address(), sender);
+            return Connection::simulated(connected, notices).await;
+        }
         let denied = Arc::new(Mutex::new(None));
         let next = Arc::new(Mutex::new(None));
         let (note, chosen) = (denied.clone(), next.clone());
@@ -196,7 +201,7 @@ impl Connection {
         let time = CONNECT * (server.urls.len() as u32 + 1);
         let connected = tokio::time::timeout(time, options.connect(&server.urls)).await;
         let client = match connected {
-            Ok(Ok(client)) => client,
+            Ok(Ok(client)) => Client::Library(client),
             Ok(Err(error)) => return Err(refused(address, &error)),
             Err(_) => {
                 return Err(Error::Unreachable { address, why: "no answer in time".into() });
@@ -207,6 +212,25 @@ impl Connection {
             None => "$JS.API".into(),
         };
         let left = Instant::now();
+        Ok(Connection { client, notices, prefix, address, denied, next, left })
+    }
+
+    /// Returns a connection to a simulated server, or fails after the given time.
+    #[cfg(test)]
+    async fn simulated(
+        connected: Result<Arc<dyn super::client::Simulated>, Duration>,
+        notices: UnboundedReceiver<Notice>,
+    ) -> Result<Connection, Error> {
+        let address = String::from("the simulation");
+        let client = match connected {
+            Ok(client) => Client::Simulated(client),
+            Err(time) => {
+                tokio::time::sleep(time).await;
+                return Err(Error::Unreachable { address, why: "no answer".into() });
+            }
+        };
+        let (denied, next, left) = (Arc::default(), Arc::default(), Instant::now());
+        let prefix = "$JS.API".into();
         Ok(Connection { client, notices, prefix, address, denied, next, left })
     }
 
@@ -225,17 +249,17 @@ impl Connection {
 
     /// Returns whether the server belongs to a cluster.
     pub fn is_in_cluster(&self) -> bool {
-        self.client.server_info().cluster.is_some()
+        self.client.is_in_cluster()
     }
 
     /// Returns how often the client has reconnected.
     pub fn reconnects(&self) -> u64 {
-        connects(&self.client).saturating_sub(1)
+        self.client.connects().saturating_sub(1)
     }
 
     /// Returns whether the client has no connection at present.
     pub(super) fn is_away(&self) -> bool {
-        self.client.connection_state() != State::Connected
+        !self.client.is_connected()
     }
 
     /// Returns whether it is time to [`leave`](Self::leave) the server. The caller says that the
@@ -266,24 +290,24 @@ impl Connection {
     pub async fn leave(&self) {
         let client = &self.client;
         let going = async {
-            let mut pool = client.server_pool().await.unwrap_or_default();
+            let mut pool = client.pool().await;
             if pool.len() < 2 {
                 return;
             }
             fastrand::shuffle(&mut pool);
-            let left = client.server_info().server_id;
+            let left = client.server_id();
             // The client does not report to which of the addresses it is connected, so each is
             // tried.
-            for server in pool {
-                if self.is_away() || client.server_info().server_id != left {
+            for addr in pool {
+                if self.is_away() || client.server_id() != left {
                     return; // the client is searching by itself, or has found another server
                 }
-                let before = connects(client);
-                *lock(&self.next) = Some(server.addr);
-                if client.force_reconnect().await.is_err() {
+                let before = client.connects();
+                *lock(&self.next) = Some(addr);
+                if !client.reconnect().await {
                     return; // the client has given up
                 }
-                while connects(client) == before {
+                while client.connects() == before {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await; // the client counts before it is ready
@@ -327,7 +351,7 @@ impl Connection {
         // The client's own time limit does not include its wait for room in its buffer.
         match tokio::time::timeout(REQUEST * 2, self.client.request(subject, body)).await {
             Ok(Ok(message)) => Ok(message),
-            Ok(Err(error)) => Err(Fault::Away(error.to_string())),
+            Ok(Err(why)) => Err(Fault::Away(why)),
             Err(_) => Err(Fault::Away("no answer in time".into())),
         }
     }
@@ -341,12 +365,6 @@ impl Connection {
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns how often the client has connected. The client library counts with relaxed additions,
-/// and nothing here depends on their memory order.
-fn connects(client: &async_nats::Client) -> u64 {
-    client.statistics().connects.load(Relaxed)
 }
 
 /// Returns the delay before the client library's connection attempt `attempt`. The first attempt is

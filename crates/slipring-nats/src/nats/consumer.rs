@@ -56,7 +56,7 @@ impl Consumer {
 impl Connection {
     /// Returns the version of the server as text, and its major and minor number if it has them.
     pub fn version(&self) -> (String, Option<(u64, u64)>) {
-        let text = self.client.server_info().version;
+        let text = self.client.version();
         let mut numbers = text.split('.').map(str::parse);
         let both = match (numbers.next(), numbers.next()) {
             (Some(Ok(major)), Some(Ok(minor))) => Some((major, minor)),

@@ -7,13 +7,14 @@
 //!   messages. If longer messages follow, more bytes may arrive, but never more than [`PULLS`]
 //!   requests ask for.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use async_nats::{Message, Subscriber};
+use async_nats::{HeaderMap, Message};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
+use super::client::{Answers, Outgoing};
 use super::connection::{Connection, Fault, Notice};
 use crate::message::DESCRIPTION;
 
@@ -80,7 +81,7 @@ pub struct FetchStart<'a> {
 /// progress.
 pub struct Fetch {
     inbox: String,
-    answers: Subscriber,
+    answers: Answers,
     stream: String,
     consumer: String,
     pulls: Vec<Pull>,
@@ -101,7 +102,7 @@ impl Fetch {
         let FetchStart { stream, consumer, sequence, inactive_limit } = start;
         let inbox = connection.client.new_inbox();
         let answers = connection.client.subscribe(format!("{inbox}.>")).await;
-        let answers = answers.map_err(|error| Fault::Away(error.to_string()))?;
+        let answers = answers.map_err(Fault::Away)?;
         let inactive = inactive_limit.map_or(INACTIVE, |limit| INACTIVE.min(limit));
         let nanos = |time: Duration| time.as_nanos() as u64;
         let config = json!({
@@ -147,7 +148,7 @@ impl Fetch {
         self.heard = Instant::now();
         let (mut checked, mut quiet, mut undelivered) = (self.heard, QUIET, None);
         loop {
-            if checked.elapsed() >= quiet {
+            if twin!("quiet-unasked": checked.elapsed() >= quiet => false) {
                 let last = connection.info(&self.stream).await?.state.last_seq;
                 let has_more = last > self.last;
                 let next = match has_more {
@@ -177,7 +178,7 @@ impl Fetch {
                     _ => return Err(Fault::Away("the connection is lost".into())),
                 },
                 message = self.answers.next() => message,
-                () = tokio::time::sleep(silence) => {
+                () = tokio::time::sleep(silence), if twin!("silence-endured": true => false) => {
                     return Err(Fault::Away("the server gives no sign of life".into()));
                 }
             };
@@ -213,8 +214,9 @@ impl Fetch {
         let number = self.next_pull;
         self.next_pull += 1;
         let reply = format!("{}.{number}", self.inbox);
-        let sent = connection.client.publish_with_reply(subject, reply, body.to_string().into());
-        sent.await.map_err(|error| Fault::Away(error.to_string()))?;
+        let (headers, payload) = (HeaderMap::new(), body.to_string().into());
+        let message = Outgoing { subject, reply: Some(reply), headers, payload };
+        connection.client.publish(message).await.map_err(Fault::Away)?;
         self.pulls.push(Pull { number, messages });
         Ok(())
     }

@@ -9,6 +9,7 @@
 //!   `STREAM.INFO`, and such an answer does not count.
 
 pub mod api;
+mod client;
 mod connection;
 pub mod consumer;
 pub mod fetch;
@@ -18,5 +19,7 @@ mod server;
 pub mod stream;
 pub mod subject;
 
+#[cfg(test)]
+pub use self::client::{NETWORK, Outgoing, Simulated, SimulatedNetwork};
 pub use self::connection::{Connection, Fault, LONGEST_PAUSE, Notice, Patience, REQUEST};
 pub use self::server::Server;

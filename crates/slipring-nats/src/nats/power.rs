@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use async_nats::HeaderMap;
 use serde_json::Value;
 
+use super::client::Outgoing;
 use super::connection::Connection;
 use super::server::Server;
 use crate::errors::Error;
@@ -19,10 +20,14 @@ pub async fn syncs_always(system: &Server) -> Result<bool, Error> {
     let client = &connection.client;
     let failed = |why: String| Error::Unreachable { address: system.address(), why };
     let inbox = client.new_inbox();
-    let mut answers =
-        client.subscribe(inbox.clone()).await.map_err(|error| failed(error.to_string()))?;
-    let asked = client.publish_with_reply("$SYS.REQ.SERVER.PING.VARZ", inbox, "".into()).await;
-    asked.map_err(|error| failed(error.to_string()))?;
+    let mut answers = client.subscribe(inbox.clone()).await.map_err(failed)?;
+    let asked = Outgoing {
+        subject: "$SYS.REQ.SERVER.PING.VARZ".into(),
+        reply: Some(inbox),
+        headers: HeaderMap::new(),
+        payload: "".into(),
+    };
+    client.publish(asked).await.map_err(failed)?;
     let (mut servers, mut always) = (0, true);
     while let Ok(Some(answer)) = tokio::time::timeout(COLLECT, answers.next()).await {
         if answer.status == Some(async_nats::StatusCode::NO_RESPONDERS) {

@@ -5,15 +5,15 @@
 //!   contains the attempt's number, so answers to an earlier attempt are recognised and skipped.
 //! - I2: the first message of an append names the stream's last sequence as the condition.
 
-use async_nats::{HeaderMap, Message, Subscriber};
+use async_nats::{HeaderMap, Message};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
 use serde::Deserialize;
 
 use super::api::{
     INCOMPLETE_BATCH, NO_RESOURCES, OTHER_STREAM, Refusal, SEALED, STORE_FAILED,
     WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_CONSTANT,
 };
+use super::client::{Answers, Outgoing};
 use super::connection::{Connection, Fault};
 use crate::message::{DESCRIPTION, POSITION};
 
@@ -88,7 +88,7 @@ struct AnswerBody {
 /// Publishes to one stream.
 pub struct Publisher {
     inbox: String,
-    answers: Subscriber,
+    answers: Answers,
     /// Number of the attempt, which rises with each doubt.
     attempt: u64,
     stream: String,
@@ -107,7 +107,7 @@ impl Publisher {
     ) -> Result<Publisher, Fault> {
         let inbox = connection.client.new_inbox();
         let answers = connection.client.subscribe(format!("{inbox}.>")).await;
-        let answers = answers.map_err(|error| Fault::Away(error.to_string()))?;
+        let answers = answers.map_err(Fault::Away)?;
         let (stream, subject) = (stream.to_string(), subject.to_string());
         Ok(Publisher { inbox, answers, attempt: 0, stream, subject, writer })
     }
@@ -134,7 +134,7 @@ impl Publisher {
     ) -> Result<(), Fault> {
         let reply = || format!("{}.{}.{number}", self.inbox, self.attempt);
         let condition = |headers: &mut HeaderMap| {
-            headers.insert("Nats-Expected-Last-Sequence", expected.to_string()); // I2
+            twin!("unconditional": headers.insert("Nats-Expected-Last-Sequence", expected.to_string()) => ()); // I2
             headers.insert("Nats-Expected-Stream", self.stream.as_str());
         };
         match body {
@@ -226,12 +226,6 @@ async fn publish(
     headers: HeaderMap,
     payload: Bytes,
 ) -> Result<(), Fault> {
-    let client = &connection.client;
-    let sent = match reply {
-        Some(reply) => {
-            client.publish_with_reply_and_headers(subject, reply, headers, payload).await
-        }
-        None => client.publish_with_headers(subject, headers, payload).await,
-    };
-    sent.map_err(|error| Fault::Away(error.to_string()))
+    let message = Outgoing { subject, reply, headers, payload };
+    connection.client.publish(message).await.map_err(Fault::Away)
 }

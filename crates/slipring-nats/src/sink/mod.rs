@@ -19,6 +19,8 @@ use self::running::{SINK_THREAD, Stop};
 use self::settings::SinkSettings;
 pub use self::settings::{Durability, Outage};
 pub use self::stage::Stage;
+#[cfg(test)]
+pub(crate) use self::stage::StageSealed;
 use crate::counters::{Counters, LiveCounters, State};
 use crate::encoding::Encoding;
 use crate::errors::Error;
@@ -519,5 +521,19 @@ impl<E: Send + 'static> OpenSink<E> {
 impl<E> fmt::Debug for OpenSink<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenSink").field("next_seq", &self.opened.point.next).finish()
+    }
+}
+
+/// The parts of a sink, which the simulation runs on a runtime of its own.
+#[cfg(test)]
+pub(crate) mod parts {
+    pub use super::open::Opened;
+    pub use super::run::SinkRun;
+    pub use super::settings::SinkSettings;
+    use super::*;
+
+    pub fn watch() -> Watch {
+        let (shared, stop) = (LiveCounters::default(), Arc::new(Stop::default()));
+        Watch { shared, stop }
     }
 }

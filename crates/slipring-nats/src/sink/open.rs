@@ -5,9 +5,10 @@
 //!   condition of an earlier sink holds (resume::I2).
 //! - I2: each attempt to begin a new journal draws another number for it (resume::I5).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::settings::{Durability, SinkSettings};
 use super::units::MESSAGE_HEADERS;

@@ -18,9 +18,10 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use slipring::{BatchError, WaitError};
+use tokio::time::Instant;
 
 use super::open::{BEGIN, Opened};
 use super::running::{Stop, Watch};
@@ -332,12 +333,15 @@ impl<S: Stage> SinkRun<S> {
         let (number, body) = (unit.number, unit.body.clone());
         self.window.push(unit);
         let expected = self.expected;
-        self.expected += body.messages();
+        self.expected += twin!("batch-counted-once": body.messages() => 1);
         let in_flight = self.window.len() as u64;
         self.shared.change(|counters| counters.in_flight = in_flight);
         let Opened { publisher, connection, .. } = &self.opened;
         in_time(publisher.send(connection, number, &body, expected)).await?;
         step!("sink-sent");
+        if twin!("released-unstored": false => true) {
+            self.stage.release(self.begun.sent);
+        }
         Ok(())
     }
 
@@ -345,7 +349,8 @@ impl<S: Stage> SinkRun<S> {
     async fn wait(&mut self) -> Woken {
         let SinkSettings { linger, ack_timeout, .. } = *self.settings();
         let now = Instant::now();
-        let oldest = self.window.oldest().map(|unit| unit.sent + ack_timeout);
+        let oldest = twin!("patience-endless": self.window.oldest() => None);
+        let oldest = oldest.map(|unit| unit.sent + ack_timeout);
         if oldest.is_some_and(|moment| now >= moment) {
             return Woken::Doubt(UNACKNOWLEDGED.into());
         }
@@ -369,7 +374,7 @@ impl<S: Stage> SinkRun<S> {
         });
         let pause = async {
             match until {
-                Some(moment) => tokio::time::sleep_until(moment.into()).await,
+                Some(moment) => tokio::time::sleep_until(moment).await,
                 None => std::future::pending().await,
             }
         };
@@ -433,7 +438,7 @@ impl<S: Stage> SinkRun<S> {
                 if let Some(unit) = self.window.pop() {
                     self.acknowledge(unit, true);
                 }
-                self.begun.sequence = sequence;
+                twin!("sequence-unrecorded": self.begun.sequence = sequence => ());
                 self.outage = None;
                 self.pause = Duration::ZERO;
                 self.count_lag();

@@ -67,6 +67,9 @@ impl<S: Stage> Stage for &mut S {
     }
 }
 
+#[cfg(test)]
+pub(crate) use self::sealed::Sealed as StageSealed;
+
 mod sealed {
     pub trait Sealed {}
 }

@@ -5,9 +5,9 @@
 //! - I2: the window has the units that are not acknowledged, in the order in which they were sent.
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use tokio::time::Instant;
 
 use crate::frame::{HEADER, Header, LENGTH};
 use crate::message;

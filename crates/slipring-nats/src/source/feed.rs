@@ -41,6 +41,9 @@ pub trait Feed: sealed::Sealed + Send + 'static {
     fn skip(&mut self, len: usize) -> impl Future<Output = Result<bool, ClaimError>>;
 }
 
+#[cfg(test)]
+pub(crate) use self::sealed::Sealed as FeedSealed;
+
 mod sealed {
     pub trait Sealed {}
 }

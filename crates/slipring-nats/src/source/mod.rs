@@ -8,9 +8,13 @@ mod settings;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 pub use self::feed::Feed;
+#[cfg(test)]
+pub(crate) use self::feed::FeedSealed;
 use self::run::SourceRun;
 pub use self::running::{Progress, RunningSource};
 use self::running::{SOURCE_THREAD, SourceStatus};
@@ -177,8 +181,22 @@ impl Source {
     }
 }
 
+/// Fills the ring of `run` until it ends or is asked to stop.
+pub async fn fill<P: Feed>(
+    run: &mut SourceRun<P>,
+    shared: &SourceStatus,
+    stream: &str,
+) -> Result<(), Error> {
+    tokio::select! {
+        biased;
+        () = shared.is_to_stop() => Ok(()),
+        ended = run.run() => ended,
+        () = shared.follow_end(stream) => Ok(()),
+    }
+}
+
 /// Connects, and reads the stream's extent.
-async fn connect(settings: &SourceSettings) -> Result<(Connection, Extent), Error> {
+pub async fn connect(settings: &SourceSettings) -> Result<(Connection, Extent), Error> {
     let mut connection = Connection::open(&settings.server).await?;
     let asking = Instant::now();
     loop {
@@ -256,14 +274,7 @@ impl OpenSource {
         let body = move || {
             let shared = for_thread;
             let ended = catch_unwind(AssertUnwindSafe(|| {
-                runtime.run_here(async {
-                    tokio::select! {
-                        biased;
-                        () = shared.is_to_stop() => Ok(()),
-                        ended = run.run() => ended,
-                        () = shared.follow_end(&stream) => Ok(()),
-                    }
-                })
+                runtime.run_here(fill(&mut run, &shared, &stream))
             }));
             let ended = ended.unwrap_or_else(|panic| {
                 let (stage, seq) = (SOURCE_THREAD.into(), run.next());
@@ -283,4 +294,13 @@ impl fmt::Debug for OpenSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenSource").field("positions", &self.extent.positions).finish()
     }
+}
+
+/// The parts of a source, which the simulation runs on a runtime of its own.
+#[cfg(test)]
+pub(crate) mod parts {
+    pub use super::run::SourceRun;
+    pub use super::running::SourceStatus;
+    pub use super::settings::SourceSettings;
+    pub use super::{connect, fill};
 }

@@ -6,9 +6,10 @@
 //! - I3: positions are left out only where a message declares a hole.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use slipring::ClaimError;
+use tokio::time::Instant;
 
 use super::feed::Feed;
 use super::running::{SOURCE_THREAD, SourceStatus};
@@ -305,11 +306,11 @@ impl<P: Feed> SourceRun<P> {
             self.shared.change(|progress| progress.passed_over += 1);
             return Ok(MessageEffect::Next);
         }
-        if header.after > next {
+        if twin!("missing-unnoticed": header.after > next => false) {
             return Ok(MessageEffect::Missing { found: header.after });
         }
-        self.leave_out(header.first).await?;
-        for _ in header.first..self.next() {
+        twin!("hole-filled": self.leave_out(header.first).await? => ());
+        for _ in header.first..twin!("frame-begun-again": self.next() => 0) {
             events.next().transpose().map_err(bad)?; // the ring has this one
         }
         self.publish(&header, events, sequence).await?;

@@ -10,7 +10,7 @@
 //!   another sink could take their sequences, and this sink's frames would be stored behind the
 //!   other sink's begin messages.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use super::{SinkRun, in_time};
 use crate::errors::Error;
@@ -64,7 +64,8 @@ impl<S: Stage> SinkRun<S> {
         let mut units: Vec<Unit> = std::iter::from_fn(|| self.window.pop()).collect();
         units.extend(self.unsent());
         self.begun.sent = self.begun.acknowledged;
-        self.divide(units, self.begun.acknowledged)
+        let after = self.begun.acknowledged;
+        self.divide(units, twin!("divided-behind-sent": after => after + 1))
     }
 
     /// Takes the unsent units.

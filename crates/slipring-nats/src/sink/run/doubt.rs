@@ -9,9 +9,10 @@
 
 use std::ops::ControlFlow::Continue;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use slipring::{BatchError, WaitError};
+use tokio::time::Instant;
 
 use super::{Doubt, POLL, SinkRun, Taken, in_time};
 use crate::counters::State;
@@ -70,7 +71,8 @@ impl<S: Stage> SinkRun<S> {
                 Ok((point, max_message)) => {
                     step!("sink-asked");
                     losses = Losses::default();
-                    (self.expected, self.begun.sequence) = (point.expected, point.expected);
+                    self.expected = twin!("end-remembered": point.expected => self.begun.sequence);
+                    self.begun.sequence = point.expected;
                     if self.forget_stored(point.next)? {
                         (since, self.pause) = (Instant::now(), Duration::ZERO);
                     }
@@ -244,7 +246,11 @@ impl<S: Stage> SinkRun<S> {
     /// whether there were any.
     fn forget_stored(&mut self, end: u64) -> Result<bool, Error> {
         let before = self.begun.acknowledged;
-        while self.window.oldest().is_some_and(|unit| unit.end <= end) {
+        while self
+            .window
+            .oldest()
+            .is_some_and(|unit| unit.end <= twin!("stored-sent-again": end => 0))
+        {
             if let Some(unit) = self.window.pop() {
                 self.acknowledge(unit, false);
             }
@@ -253,7 +259,8 @@ impl<S: Stage> SinkRun<S> {
             Ok(before != end)
         } else {
             // The stream ends in the middle of a unit. No append of this sink can have caused that.
-            Err(Error::WrongEpoch { ring: self.begun.acknowledged, stream: end })
+            let error = Error::WrongEpoch { ring: self.begun.acknowledged, stream: end };
+            twin!("stored-sent-again": Err(error) => Ok(false))
         }
     }
 
