@@ -213,6 +213,81 @@ fn loom_a_single_producer_dies_between_two_runs_and_closes() {
     }
 }
 
+/// One of two producers dies while the other one leaves. Either the leaver sees that it is the last
+/// one, and closes the ring, or the seat of the dead one shows its death.
+#[test]
+fn loom_a_producer_dies_beside_one_that_leaves() {
+    explore(50, Some(3), || {
+        let segment = Segment::produced(1, (2, OnDeath::Tell), Wait::BusySpin);
+        let (dead, leaving) = (segment.shared_producer(1, 0), segment.shared_producer(2, 1));
+        let recovering = segment.clone();
+        let recovering = thread::spawn(move || {
+            let ring = recovering.attach(3);
+            recovering.bytes.unlock(1);
+            recovering.recover_as(&ring, 1);
+            ring
+        });
+        let of_leaving = thread::spawn(move || drop(leaving));
+        let ring = recovering.join().unwrap();
+        of_leaving.join().unwrap();
+        let seat = ring.seat(ring.seats_of(ring.producer_party()).start);
+        assert!(is_closing(&segment) || seat.last_death().is_some(), "a death is forgotten");
+        drop(ring);
+        std::mem::forget(dead);
+    });
+}
+
+/// Both of two producers die, and are recovered at once. The seat of one of them shows its death.
+#[test]
+fn loom_two_dead_producers_are_recovered() {
+    explore(50, Some(3), || {
+        let segment = Segment::produced(1, (2, OnDeath::Tell), Wait::BusySpin);
+        let dead = [segment.shared_producer(1, 0), segment.shared_producer(2, 1)];
+        let mut number = 0;
+        let recovering = [3, 4].map(|participant| {
+            number += 1;
+            let (segment, dead) = (segment.clone(), number);
+            let ring = segment.attach(participant);
+            segment.bytes.unlock(dead);
+            thread::spawn(move || {
+                segment.recover_as(&ring, dead);
+                ring
+            })
+        });
+        let [ring, _other] = recovering.map(|thread| thread.join().unwrap());
+        let mut seats = ring.seats_of(ring.producer_party());
+        assert!(seats.any(|seat| ring.seat(seat).last_death().is_some()), "a death is forgotten");
+        std::mem::forget(dead);
+    });
+}
+
+#[test]
+fn loom_twin_leaver_stays() {
+    caught(
+        "last_out::loom_a_producer_dies_beside_one_that_leaves",
+        "leaver-stays",
+        Caught::Message("a death is forgotten"),
+    );
+}
+
+#[test]
+fn loom_twin_recoverer_unfenced() {
+    caught(
+        "last_out::loom_two_dead_producers_are_recovered",
+        "recoverer-unfenced",
+        Caught::Message("a death is forgotten"),
+    );
+}
+
+#[test]
+fn loom_twin_leaver_stays_beside_a_death() {
+    caught(
+        "last_out::loom_two_dead_producers_are_recovered",
+        "leaver-stays",
+        Caught::Message("a death is forgotten"),
+    );
+}
+
 #[test]
 fn loom_twin_death_unnoted() {
     caught("last_out::loom_a_producer_leaves_while_a_dead_one_is_recovered", "death-unnoted", OPEN);

@@ -129,10 +129,13 @@ pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u3
 }
 
 /// Counts the death of a participant whose party has several handles, and frees the participant's
-/// seat (`seat::I4`).
+/// seat (`seat::I4`). A producer that has begun to leave may have looked at this seat before the
+/// death, and another dead owner may be recovered at the same time. So neither counts as another
+/// handle.
 fn bury(control: &Control, party: usize, seat: &Seat, dead: u32) {
-    let others = control.seats_of(party).iter().filter_map(|other| other.owner());
-    if others.into_iter().any(|other| other != dead) {
+    edge::last_out::fence_recoverer(); // SYNC[last-out]: the death was noted before.
+    let mut others = control.seats_of(party).iter().filter(|other| other.owner() != Some(dead));
+    if others.any(|other| twin!("leaver-stays": other.is_staying() => other.owner().is_some())) {
         seat.bury_beside_others(dead);
     } else {
         seat.bury(dead);

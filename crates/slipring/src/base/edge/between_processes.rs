@@ -124,8 +124,14 @@ pub(crate) mod last_out {
         twin!("leaver-unfenced": fence(SeqCst) => ());
     }
 
+    /// Separates the note of a death, which the caller has made, from its look at the other handles
+    /// of the dead one's party.
+    pub(crate) fn fence_recoverer() {
+        twin!("recoverer-unfenced": fence(SeqCst) => ());
+    }
+
     /// Loads the word that says whether another producer is leaving. Called after the caller has
-    /// announced that it leaves.
+    /// announced that it leaves, or has noted a death.
     pub(crate) fn see(state: &AtomicU64) -> u64 {
         state.load(Relaxed)
     }
