@@ -94,6 +94,7 @@ mod lines;
 mod machine;
 mod memory;
 mod planted;
+mod protocol_step;
 mod report;
 mod running;
 mod schedule;
@@ -111,7 +112,8 @@ pub use costs::{Costs, CostsError};
 pub use counts::{Counts, PerEvent, Waited};
 pub use error::{Cause, Deadlock, LimitReached, Position, SimulationError, Wait, Word};
 pub use machine::{MOST_CORES, Machine, Placement, Topology, TopologyError};
-pub use planted::{Planted, is_planted, plant};
+pub use planted::{Planted, plant};
+pub use protocol_step::is_planted;
 pub use report::{HotLine, Report};
 pub use schedule::{Dice, Order, Schedule, UnknownOrder};
 pub use simulation::{Limit, Simulation};
@@ -225,7 +227,8 @@ pub fn shortened(number: u64) -> u64 {
     waiting::shortened(number)
 }
 
-/// Returns `slots`, or 3 in a run by a [schedule](Schedule::short_runs) that shortens runs of slots.
+/// Returns `slots`, or 3 in a run by a [schedule](Schedule::short_runs) that shortens runs of
+/// slots.
 ///
 /// ```
 /// assert_eq!(slipring_coherence::longest_run(200), 200);

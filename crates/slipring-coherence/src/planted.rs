@@ -8,8 +8,6 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use crate::running::{Handle, Running};
-
 thread_local! {
     static PLANTED: Cell<Option<&'static str>> = const { Cell::new(None) };
     static REACHED: Cell<u64> = const { Cell::new(0) };
@@ -38,7 +36,7 @@ impl Planted {
 
 /// Plants the defect `name` into the simulations of the calling system thread.
 ///
-/// A program asks for it by [`is_planted`], at the step that the defect changes. A structure that
+/// A program asks for it by [`is_planted`](crate::is_planted), at the step that the defect changes. A structure that
 /// is built while the defect is planted is also dropped before the defect goes.
 ///
 /// ```
@@ -57,23 +55,22 @@ pub fn plant(name: &'static str) -> Planted {
     Planted(PhantomData)
 }
 
-/// Returns whether the defect `name` is planted. Costs no virtual time. In a run by a schedule, the
-/// thread may be held at its next accesses, or its process may die there
-/// ([`Schedule::holds`](crate::Schedule)).
-///
-/// Example: [`plant`].
+/// Returns whether the defect `name` is planted, and counts that its step was reached.
 #[inline]
-pub fn is_planted(name: &str) -> bool {
+pub(crate) fn reach(name: &str) -> bool {
     let planted = PLANTED.get().is_some_and(|planted| planted == name);
     if planted {
         REACHED.set(REACHED.get() + 1);
     }
+    planted
+}
+
+/// Counts a step. Returns whether the run interferes at it.
+#[inline]
+pub(crate) fn count_step() -> bool {
     let left = LEFT.get() - 1;
     LEFT.set(left);
-    if left == 0 {
-        LEFT.set(Handle::current().map_or(u64::MAX, |handle| handle.with(Running::interfere)));
-    }
-    planted
+    left == 0
 }
 
 /// Lets a run interfere at one of the next steps (I2); `u64::MAX`: at none.

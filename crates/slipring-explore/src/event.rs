@@ -1,5 +1,8 @@
 //! The events of explored programs. They show a torn read, a write that is missing, and a slot
 //! that is overwritten while it is lent.
+//!
+//! - I1: All virtual threads share one system thread, so no two accesses to an event happen at
+//!   once, even if the library lends its slot twice.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -116,6 +119,14 @@ impl Parts {
         self.trail = mix(id);
         point();
         self.again = id;
+        point();
+        // The compiler must not remember the stores: if the library lends the slot to two
+        // producers, another virtual thread has written to it.
+        // SAFETY: I1: the reference is valid for reads.
+        let stored = unsafe { std::ptr::read_volatile(self) };
+        if stored != (Parts { id, trail: mix(id), again: id }) {
+            slipring_coherence::give_up("two producers have the same slot");
+        }
     }
 
     /// Fills the event. Between processes there are no requests.

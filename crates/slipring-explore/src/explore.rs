@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::case::Case;
-use crate::generate::{self, Shape};
+use crate::generate;
 use crate::play::Broken;
+use crate::shape::Shape;
 use crate::shrink::shrink;
 use crate::twins::Twin;
 use indicatif::{ProgressBar, ProgressStyle};

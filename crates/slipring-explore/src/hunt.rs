@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::generate::Shape;
+use crate::shape::Shape;
 use crate::twins::{self, Twin};
 
 /// How much longer than its time a process may take: to make a case smaller, or because memory that

@@ -16,6 +16,7 @@ mod plan;
 mod play;
 mod program;
 mod segment;
+mod shape;
 mod shrink;
 mod twins;
 mod watch;
@@ -29,7 +30,7 @@ use clap::Parser;
 
 use case::Case;
 use explore::Search;
-use generate::Shape;
+use shape::Shape;
 use twins::Twin;
 
 /// Gives each allocation lines of its own while a simulation runs.
@@ -53,9 +54,9 @@ struct Options {
     /// Stop after so many programs.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     programs: u64,
-    /// Only programs of this family: handles, handlers, visitors, disrupted, rings, processes, closing
-    /// or bare.
-    #[arg(long, value_parser = shape)]
+    /// Only programs of this family: handles, handlers, visitors, disrupted, rings, processes,
+    /// closing, bare or pools.
+    #[arg(long, value_parser = family)]
     shape: Option<Shape>,
     /// Plant this defect, and look for a program that fails with it.
     #[arg(long, value_parser = twin)]
@@ -79,7 +80,7 @@ struct Options {
     write: Option<PathBuf>,
 }
 
-fn shape(text: &str) -> Result<Shape, String> {
+fn family(text: &str) -> Result<Shape, String> {
     let named = Shape::ALL.into_iter().find(|shape| shape.name() == text);
     named.ok_or_else(|| {
         let names = Shape::ALL.map(Shape::name).join(", ");

@@ -23,8 +23,8 @@ pub struct RingPlan {
     pub wait: Waits,
     /// Who runs the stages.
     pub front: Front,
-    /// Whether the thread that runs the stages publishes, too, if there is one producer and the library
-    /// runs them.
+    /// Whether the thread that runs the stages publishes, too, if there is one producer and the
+    /// library runs them.
     #[serde(default)]
     pub runs: bool,
     /// Whether the stages are declared from the last to the first, if not as a chain.

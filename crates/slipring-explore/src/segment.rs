@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use slipring::segment::OnDeath;
 use slipring_coherence::Dice;
 
-use crate::generate::Scale;
 use crate::plan::{
     By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits, drain,
 };
+use crate::shape::Scale;
 
 /// A ring that processes share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Making a failing case smaller: fewer rings, threads, stages, events and switches.
 //!
-//! - I1: Each step is kept only if the smaller case can be run, and fails in the same way, under its
-//!   schedule or one like it. With a planted defect it may fail in any way, but not without it.
+//! - I1: Each step is kept only if the smaller case can be run, and fails in the same way, under
+//!   its schedule or one like it. With a planted defect it may fail in any way, but not without it.
 
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
@@ -194,9 +194,9 @@ fn is_sound(program: &Program, number: usize) -> bool {
         program.actors.iter().filter_map(|actor| verbs(actor, number)).collect();
     let asks = |verb: &Verb| matches!(verb, Verb::Ask(..) | Verb::AskLast(_));
     let is_asked = verbs.iter().any(|verbs| verbs.iter().any(asks));
-    // What ends such a wait is the close alone.
+    // Only the close ends such a wait.
     let closes = |verbs: &&Vec<Verb>| {
-        let is_free = |verb: &Verb| matches!(verb, Verb::Sleep(_));
+        let is_free = |verb: &Verb| matches!(verb, Verb::Sleep(_) | Verb::OrDrop(_));
         let (last, first) =
             verbs.split_last().map_or((None, &[][..]), |(last, first)| (Some(last), first));
         last == Some(&Verb::CloseAll) && first.iter().all(is_free)

@@ -20,9 +20,9 @@ use super::handles::{Handle, Held};
 use super::memory::Heap;
 use super::producers::act;
 use crate::event::Parts;
-use crate::oracle::Log;
-use crate::plan::{Drive, Kind, StagePlan, Verb};
-use crate::segment::SegmentPlan;
+use crate::oracle::{Disruption, Log};
+use crate::plan::{Drive, Kind, Quirk, StagePlan, Verb};
+use crate::segment::{Death, SegmentPlan};
 use crate::watch::Watch;
 
 /// The part of a process.
@@ -84,7 +84,13 @@ pub fn run(plan: &SegmentPlan, log: &Arc<Log>, first: u32) -> Result<(), sliprin
         .map(|(number, role)| {
             let (heap, log) = (heap.clone(), log.clone());
             let name = format!("keeper {number}");
-            let keep = move || keep(&heap, &log, role, first + 1_000 * number as u32);
+            let ends = |death: &Death| matches!(death, Death::Fail | Death::Close);
+            let ends = match &role {
+                Role::Stage { stage, .. } => ends(&plan.on_death[*stage]),
+                Role::Producer { .. } => ends(&plan.producer_on_death),
+                Role::Subscriber { .. } | Role::Looker { .. } => false,
+            };
+            let keep = move || keep(&heap, &log, role, ends, first + 1_000 * number as u32);
             Builder::new().name(name).spawn(keep).expect("the machine has cores for all")
         })
         .collect();
@@ -119,20 +125,37 @@ fn count_deaths(
     Ok(())
 }
 
-/// Starts a process again and again, until it has nothing left to do.
-fn keep(heap: &Arc<Heap>, log: &Arc<Log>, mut role: Role, first: u32) {
+/// Starts a process again and again, until it has nothing left to do. `ends`: whether its death
+/// ends the graph.
+fn keep(heap: &Arc<Heap>, log: &Arc<Log>, mut role: Role, ends: bool, first: u32) {
+    let most = match &role {
+        Role::Stage { drive, .. } | Role::Subscriber { drive, .. } => drive.max,
+        Role::Producer { .. } | Role::Looker { .. } => 0,
+    };
     for process in first.. {
         let (own_heap, own_log, own_role) = (heap.clone(), log.clone(), role.clone());
         let life = move || live(&own_heap, &own_log, own_role, process);
         let name = format!("process {process}");
         let started = Builder::new().name(name).process(process).spawn(life);
         let ended = started.expect("the machine has cores for all").join();
+        // A death that ends the graph needs no successor.
         if let Ok(Ended::Over) = ended {
             return;
         }
-        // Each has its quirk in its first life only.
+        if ended.is_err() && ends && log.had_seat(process) {
+            if let Role::Stage { stage, .. } = role {
+                // The others may have ended without an error.
+                log.disrupt(Disruption::Failure(Log::name(stage)));
+            }
+            return;
+        }
         match &mut role {
-            Role::Stage { drive, .. } | Role::Subscriber { drive, .. } => drive.quirk = None,
+            Role::Stage { drive, .. } | Role::Subscriber { drive, .. } => {
+                // Each leaves in its first life only. Lives take one event and several in turn.
+                let leaves = |(_, quirk): &(u64, Quirk)| *quirk == Quirk::Leave;
+                drive.quirk = drive.quirk.filter(|quirk| !leaves(quirk));
+                drive.max = if drive.max == 1 { most } else { 1 };
+            }
             Role::Producer { .. } | Role::Looker { .. } => {}
         }
         spin_loop();
@@ -227,6 +250,7 @@ fn act_out(
             Ended::Over
         }
         Role::Subscriber { tap, drive, number } => {
+            log.seated(process, tap, false);
             let Ok(reader) = ring.subscribe(tap, StartAt::Oldest) else { return Ended::Over };
             // Each life is a reader of its own.
             let subscriber = number + process as usize;

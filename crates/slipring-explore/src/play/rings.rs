@@ -103,7 +103,7 @@ impl Running {
     }
 }
 
-/// What the thread that runs the stages publishes.
+/// The publishing part of the thread that runs the stages.
 pub type Within<L> = Box<dyn FnOnce(&mut Producer<Event, L>) -> Result<(), slipring::Fault>>;
 
 /// How many producers a ring has.

@@ -9,15 +9,16 @@
 //! A violation is noted and the program goes on, because a panic would be an event of its own: the
 //! graph would fail, and the violation be hidden by its consequences.
 
+mod end;
+mod errors;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use slipring::{
-    AwaitError, BatchError, Cause, ClaimError, Failure, Marks, PRODUCER, Report, WaitError,
-};
+use slipring::{Marks, PRODUCER, WaitError};
 
-use crate::plan::{Front, Kind, RingPlan, StagePlan, Waits};
+use crate::plan::{Front, Kind, RingPlan, StagePlan};
 
 /// How a graph was disrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,16 +174,6 @@ impl Log {
         self.notes().must_fail = true;
     }
 
-    /// Notes that a graph's run has ended without an error.
-    pub fn ended_well(&self) {
-        let notes = self.notes();
-        let failed = notes.must_fail && !notes.ends_early();
-        drop(notes);
-        if failed {
-            self.violation("the run ended well, although its producer failed".to_owned());
-        }
-    }
-
     /// Notes that producers begin.
     pub fn produce(&self, producers: usize) {
         self.notes().producers += producers;
@@ -211,30 +202,6 @@ impl Log {
     /// Notes that a stage skips an event.
     pub fn skips(&self, stage: usize, seq: u64) {
         self.notes().skipped.insert((stage, seq));
-    }
-
-    fn skipped_some(&self) -> bool {
-        !self.notes().skipped.is_empty()
-    }
-
-    /// Returns how the report of a ring in which nothing happens differs from what its stages have
-    /// handled.
-    pub fn differs(&self, report: &Report) -> Option<String> {
-        let notes = self.notes();
-        // A reader that was asked to leave counts when it is dropped.
-        if notes.evicts {
-            return None;
-        }
-        notes.seen.iter().enumerate().find_map(|(stage, seen)| {
-            let counted = report.stage(&Log::name(stage)).map_or(0, |stage| stage.events);
-            let handled = seen.len() as u64;
-            let counts = self.plan.stages[stage].kind != Kind::Tap;
-            (counts && counted != handled).then(|| {
-                format!(
-                    "the report of an idle ring counts {counted} of {handled} events of s{stage}"
-                )
-            })
-        })
     }
 
     /// Checks the marks that earlier stages have made on an event.
@@ -343,43 +310,6 @@ impl Log {
         }
     }
 
-    /// Checks an error of a stage's call.
-    pub fn wait_error(&self, who: &str, error: &WaitError) {
-        let closing = who != PRODUCER;
-        let disruptions = self.notes().disruptions.clone();
-        let fits = match error {
-            // Between processes, a producer may come when the others have left already.
-            WaitError::Closed if closing => {
-                let notes = self.notes();
-                !notes.must_fail || notes.ends_early()
-            }
-            WaitError::Closed => {
-                let notes = self.notes();
-                let comes_late = notes.processes || notes.comes_late;
-                comes_late || disruptions.contains(&Disruption::CloseAll)
-            }
-            // A process that died while it wrote down the failure that another death caused leaves
-            // no reason.
-            WaitError::Halted if slipring_coherence::deaths() > 1 => {
-                self.disrupt(Disruption::Halt);
-                true
-            }
-            WaitError::Halted => disruptions.contains(&Disruption::Halt),
-            WaitError::Failed(failure) => self.failure_fits(failure),
-            WaitError::Left => self.notes().evicts,
-            // It tells of a death that has happened.
-            WaitError::PeerDead(_) => slipring_coherence::deaths() != 0,
-            WaitError::TimedOut(_) => {
-                let waits = self.plan.stages.iter().filter_map(|stage| stage.wait);
-                waits.chain([self.plan.wait]).any(|wait| wait == Waits::Timeout)
-            }
-            _ => false,
-        };
-        if !fits {
-            self.violation(format!("an error of `{who}`, after {disruptions:?}: {error}"));
-        }
-    }
-
     /// The place of a position, counted from the ring's first.
     pub fn place(&self, seq: u64) -> u64 {
         seq.wrapping_sub(self.plan.first)
@@ -400,22 +330,9 @@ impl Log {
         self.notes().seated.insert(process, (party, surely));
     }
 
-    /// Checks how many deaths the seats of a party have counted.
-    pub fn check_deaths(&self, party: usize, counted: u64) {
-        let notes = self.notes();
-        let died = notes
-            .seated
-            .iter()
-            .filter(|(process, (of, _))| *of == party && slipring_coherence::has_died(**process));
-        let surely: Vec<bool> = died.map(|(_, (_, surely))| *surely).collect();
-        drop(notes);
-        let least = surely.iter().filter(|surely| **surely).count() as u64;
-        let most = surely.len() as u64;
-        if !(least..=most).contains(&counted) {
-            self.violation(format!(
-                "the seats of party {party} count {counted} deaths, and {least} to {most} happened"
-            ));
-        }
+    /// Returns whether a process that has died had a seat for certain.
+    pub fn had_seat(&self, process: u32) -> bool {
+        self.notes().seated.get(&process).is_some_and(|(_, surely)| *surely)
     }
 
     /// Notes that readers of taps are asked to leave.
@@ -438,21 +355,6 @@ impl Log {
         self.notes().evicted.first().copied()
     }
 
-    /// Checks the answer to a request whose promise is kept. Returns whether an answer may still
-    /// come.
-    pub fn answer_in_vain(&self, answer: &Result<u64, AwaitError>) -> bool {
-        match answer {
-            Err(AwaitError::TimedOut | AwaitError::Wait(WaitError::TimedOut(_))) => return true,
-            Err(AwaitError::Wait(WaitError::Closed)) => {}
-            Err(AwaitError::Skipped | AwaitError::Broken) if self.skipped_some() => {}
-            other if !self.is_disrupted() => {
-                self.violation(format!("a request that nothing answers ended with {other:?}"));
-            }
-            _ => {}
-        }
-        false
-    }
-
     /// Returns whether a stage has handled all events that another one has handled before the
     /// position `seq`.
     pub fn has_followed(&self, stage: usize, other: usize, seq: u64) -> bool {
@@ -460,77 +362,6 @@ impl Log {
         let (seen, place) = (&notes.seen[stage], self.place(seq));
         let before = |at: &&u64| self.place(**at) < place;
         notes.seen[other].keys().filter(before).all(|at| seen.contains_key(at))
-    }
-
-    /// Checks the answer to a request. Returns whether it may still come.
-    pub fn answer(&self, id: u64, answer: &Result<u64, AwaitError>) -> bool {
-        match answer {
-            Ok(value) if *value == id => {}
-            Ok(value) => self.violation(format!("request {id:x} was answered by {value:x}")),
-            Err(AwaitError::TimedOut) => return true,
-            Err(AwaitError::Wait(WaitError::TimedOut(_))) => return true,
-            Err(AwaitError::Skipped | AwaitError::Broken) if self.skipped_some() => {}
-            Err(AwaitError::Wait(error)) => self.wait_error(PRODUCER, error),
-            Err(error) if !self.is_disrupted() => {
-                self.violation(format!("request {id:x} was not answered: {error}"));
-            }
-            Err(_) => {}
-        }
-        false
-    }
-
-    fn failure_fits(&self, failure: &Failure) -> bool {
-        if matches!(failure.cause(), Cause::Died { .. } | Cause::Elsewhere(_)) {
-            self.disrupt(Disruption::Failure(failure.stage().to_string()));
-            return slipring_coherence::deaths() != 0;
-        }
-        let stage = failure.stage().to_string();
-        let mut notes = self.notes();
-        // No retry follows a halt.
-        let halted = notes.disruptions.contains(&Disruption::Halt);
-        let told = (stage.clone(), failure.seq());
-        let first = notes.failure.get_or_insert(told.clone()).clone();
-        if first != told {
-            drop(notes);
-            self.violation(format!("a call told of {told:?}, another one of {first:?}"));
-            return true;
-        }
-        (halted && notes.retried.contains(&stage))
-            || notes.disruptions.contains(&Disruption::Failure(stage))
-    }
-
-    /// Checks the failure that a run or a join returned.
-    pub fn run_failure(&self, failure: Option<&Failure>, text: &str) {
-        if !failure.is_some_and(|failure| self.failure_fits(failure)) {
-            let disruptions = self.notes().disruptions.clone();
-            self.violation(format!("the run failed, after {disruptions:?}: {text}"));
-        }
-    }
-
-    /// Checks an error of a call for a batch. Returns whether the stream goes on.
-    pub fn batch_error(&self, who: &str, error: &BatchError) -> bool {
-        match error {
-            BatchError::Wait(error) => {
-                self.wait_error(who, error);
-                goes_on(error)
-            }
-            _ => true,
-        }
-    }
-
-    /// Checks an error of a claim. Returns whether the stream goes on.
-    pub fn claim_error(&self, error: &ClaimError) -> bool {
-        match error {
-            ClaimError::Wait(error) => {
-                self.wait_error(PRODUCER, error);
-                goes_on(error)
-            }
-            ClaimError::Length { .. } | ClaimError::Held { .. } => {
-                self.violation(format!("a claim: {error}"));
-                false
-            }
-            _ => true,
-        }
     }
 
     /// Returns whether a stage has not handled all published events.
@@ -553,96 +384,6 @@ impl Log {
             let seen: BTreeSet<u64> = seen.values().copied().collect();
             ids.difference(&seen).next().map(|id| (stage, *id))
         })
-    }
-
-    /// Checks what all stages have handled, when all threads have ended.
-    pub fn check_end(&self, report: Option<&Report>) {
-        let notes = self.notes();
-        let mut wrong = Vec::new();
-        let at = |seq: u64| seq.wrapping_sub(self.plan.first);
-        let mut positions = BTreeMap::new();
-        for (stage, seen) in notes.seen.iter().enumerate() {
-            let mut ids = BTreeSet::new();
-            for (&seq, &id) in seen {
-                if !ids.insert(id) {
-                    wrong.push(format!("stage s{stage} handled event {id:x} twice"));
-                }
-                match notes.events.get(&id) {
-                    Some(Fate::Published(None) | Fate::Open) => {}
-                    Some(Fate::Published(Some(told))) if *told == seq => {}
-                    other => wrong.push(format!(
-                        "stage s{stage} handled event {id:x} at {seq}, which is {other:?}"
-                    )),
-                }
-                if *positions.entry(seq).or_insert(id) != id {
-                    wrong.push(format!("two stages handled different events at {seq}"));
-                }
-            }
-        }
-        for (seq, id) in &notes.observed {
-            if positions.get(seq) != Some(id) {
-                wrong.push(format!("an observer saw event {id:x} at {seq}, which no stage had"));
-            }
-        }
-        let published: BTreeSet<u64> = (notes.events.iter())
-            .filter(|(_, fate)| matches!(fate, Fate::Published(_)))
-            .map(|(id, _)| *id)
-            .collect();
-        // An event that was published before all producers were closed is handled all the same.
-        let ends_well = |how: &Disruption| *how == Disruption::CloseAll;
-        let all_well = notes.disruptions.iter().all(ends_well);
-        for (stage, seen) in notes.seen.iter().enumerate() {
-            let ids: BTreeSet<u64> = seen.values().copied().collect();
-            let missed: Vec<_> = published.difference(&ids).collect();
-            if all_well && self.plan.stages[stage].kind != Kind::Tap && !missed.is_empty() {
-                wrong.push(format!("stage s{stage} did not handle {missed:x?}"));
-            }
-        }
-        for (subscriber, (stage, seqs)) in &notes.spans {
-            // Within its first and last event, a reader of a tap has missed none.
-            let (Some(&first), Some(&last)) = (seqs.first(), seqs.last()) else { continue };
-            for (&seq, id) in &positions {
-                let within = at(seq) > at(first) && at(seq) < at(last);
-                if within && published.contains(id) && !seqs.contains(&seq) {
-                    wrong.push(format!("reader {subscriber} of tap s{stage} missed {seq}"));
-                }
-            }
-        }
-        // A call that failed may have published a part of its events.
-        // A pipeline without stages is joined while its producers still publish.
-        let ends = self.plan.stages.iter().any(|stage| stage.kind != Kind::Tap);
-        // The end of the ring cuts the calls of a late producer short.
-        let ends = ends && !notes.comes_late;
-        if let (Some(report), true) = (report, ends && notes.disruptions.is_empty()) {
-            self.check_report(&notes, published.len() as u64, report, &mut wrong);
-        }
-        drop(notes);
-        wrong.into_iter().for_each(|what| self.violation(what));
-    }
-
-    fn check_report(
-        &self,
-        notes: &Notes,
-        published: u64,
-        report: &Report,
-        wrong: &mut Vec<String>,
-    ) {
-        for (stage, seen) in notes.seen.iter().enumerate() {
-            let counted = report.stage(&Log::name(stage)).map_or(0, |stage| stage.events);
-            if self.plan.stages[stage].kind != Kind::Tap && counted != seen.len() as u64 {
-                wrong.push(format!(
-                    "the report counts {counted} events of s{stage}, which handled {}",
-                    seen.len()
-                ));
-            }
-        }
-        let producer = report.producer();
-        if producer.events != published || producer.dropped != notes.dropped {
-            wrong.push(format!(
-                "the report counts {} events published and {} dropped, not {published} and {}",
-                producer.events, producer.dropped, notes.dropped
-            ));
-        }
     }
 
     /// Takes what was noted of broken promises.

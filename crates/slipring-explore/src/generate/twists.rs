@@ -1,0 +1,278 @@
+//! Unusual features of a program: handlers that wait for others, producers that come late or close a
+//! full ring, readers and workers that come and go, failures.
+//!
+//! - I1: A program with a twist ends under every schedule: what waits for a thread holds up no
+//!   thread for which that one waits.
+
+use slipring_coherence::Dice;
+
+use super::parts::{chain, drive, reader, verbs};
+use crate::plan::{
+    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits,
+};
+use crate::program::{Actor, Program};
+use crate::shape::Scale;
+
+/// Leaves out the actions that wait without the library, on a thread that may have to run the
+/// stages meanwhile.
+pub fn wait_inside(actor: &mut Actor) {
+    if let Actor::Producer { verbs, .. } = actor {
+        verbs.retain(|verb| match verb {
+            Verb::Publish(_) | Verb::By(_) | Verb::All(_) | Verb::Batches(..) => true,
+            Verb::Claim(..) | Verb::OrDrop(_) | Verb::Sleep(_) => true,
+            Verb::Ask(_, how) => matches!(how, Answer::Wait | Answer::For(_) | Answer::Drop),
+            _ => false,
+        });
+    }
+}
+
+/// Lets some producers end with a request, or by a panic.
+pub fn end_otherwise(dice: &mut Dice, plan: &RingPlan, actors: &mut [Actor]) {
+    for actor in actors {
+        if let Actor::Producer { verbs, .. } = actor
+            && dice.one_in(8)
+            && !plan.stages.is_empty()
+        {
+            let answers = [Answer::Wait, Answer::For(50), Answer::Task, Answer::Try];
+            verbs.push(Verb::AskLast(dice.pick(&answers)));
+        }
+    }
+}
+
+/// Lets one handler wait for another stage, which the library runs meanwhile.
+pub fn await_a_stage(dice: &mut Dice, ring: &mut RingPlan) {
+    let by_handles = ring.front == Front::Handles;
+    let has_threads = by_handles
+        || !ring.is_run()
+            && matches!(
+                ring.front,
+                Front::Handlers(None | Some(2 | 3)) | Front::Chain(None | Some(2 | 3))
+            );
+    if !has_threads || !ring.front.shares_threads() && dice.one_in(2) {
+        return;
+    }
+    let own = dice.below(ring.stages.len() as u64) as usize;
+    let other = dice.below(ring.stages.len() as u64) as usize;
+    let is_behind = ring.before(other).contains(&own);
+    // The library's own loops release a batch at its end.
+    if other == own || is_behind && !by_handles {
+        return;
+    }
+    let handle = dice.below(ring.stages[own].drives.len() as u64) as usize;
+    let drive = &mut ring.stages[own].drives[handle];
+    if by_handles {
+        drive.by = dice.pick(&[By::Poll, By::Batch, By::Try, By::Task(0)]);
+        drive.max = 1;
+    }
+    drive.quirk = Some((1 + dice.below(4), Quirk::Await(other)));
+}
+
+/// Makes a ring's stages a pool, and perhaps a reader behind it.
+pub fn pool(dice: &mut Dice, ring: &mut RingPlan) {
+    ring.capacity = dice.pick(&[2, 4, 4]);
+    let workers = 2 + dice.below(3.min(ring.capacity as u64 - 1)) as usize;
+    let sleeps = [Waits::Park, Waits::Blocking, Waits::Adaptive, Waits::YieldBlock];
+    ring.wait = dice.pick(&sleeps);
+    let behind = dice.one_in(2);
+    ring.stages.resize_with(1 + usize::from(behind), || reader(dice, ring.capacity));
+    for stage in &mut ring.stages {
+        stage.after.clear();
+        (stage.wait, stage.mirror) = (None, 0);
+    }
+    let pool = &mut ring.stages[0];
+    pool.kind = dice.pick(&[Kind::PoolReader, Kind::PoolWriter]);
+    pool.wait = dice.one_in(4).then(|| dice.pick(&[Waits::BusySpin, Waits::Yielding]));
+    pool.drives = (0..workers).map(|_| drive(dice, ring.capacity)).collect();
+    if behind {
+        ring.stages[1] = StagePlan { after: vec![0], ..reader(dice, ring.capacity) };
+    }
+}
+
+/// Lets producers come while others may have ended.
+pub fn come_late(dice: &mut Dice, program: &mut Program, scale: Scale) {
+    let plan = &program.rings[0];
+    if plan.shared && plan.front == Front::Handles && dice.one_in(3) {
+        let verbs = verbs(dice, plan, scale);
+        program.actors.push(Actor::Late { ring: 0, last: dice.one_in(2), verbs });
+    }
+}
+
+/// Lets a producer close the ring while the others wait for room, or have just got it.
+pub fn close_full(dice: &mut Dice, program: &mut Program) {
+    let ring = &mut program.rings[0];
+    ring.capacity = dice.pick(&[1, 2, 4, 4]);
+    ring.wait = dice.pick(&[Waits::BusySpin, Waits::Yielding, Waits::Blocking, Waits::Adaptive]);
+    for stage in &mut ring.stages {
+        stage.drives.truncate(ring.capacity);
+        if let Some(drive) = stage.drives.first_mut()
+            && dice.one_in(2)
+        {
+            drive.quirk = Some((1, Quirk::Sleep(dice.pick(&[100, 2_000]))));
+        }
+    }
+    let len = ring.capacity as u64;
+    let some = |dice: &mut Dice| match dice.below(3) {
+        0 => Verb::All(1 + dice.below(2 * len)),
+        1 => Verb::Claim(1 + dice.below(len) as usize, Fate::Publish),
+        _ => Verb::Publish(1 + dice.below(3)),
+    };
+    program.actors.clear();
+    // A producer that has seen free slots claims early when others have taken them meanwhile.
+    let claims_early = dice.one_in(2);
+    for _ in 0..1 + dice.below(3) {
+        let verbs = match claims_early {
+            true => vec![Verb::Publish(1), Verb::Sleep(dice.below(50)), Verb::Publish(1)],
+            false => (0..1 + dice.below(3)).map(|_| some(dice)).collect(),
+        };
+        program.actors.push(Actor::Producer { ring: 0, verbs });
+    }
+    let mut last = match ring.stages[0].drives.first() {
+        // Nothing but the close ends a wait for room.
+        Some(_) if ring.front == Front::Handles && dice.one_in(2) => {
+            let first = ring.stages.iter_mut().flat_map(|stage| &mut stage.drives);
+            first.for_each(|drive| drive.quirk = Some((1, Quirk::AwaitProducers)));
+            vec![Verb::OrDrop(len), Verb::Sleep(dice.pick(&[0, 10, 100]))]
+        }
+        _ => vec![Verb::Publish(len)],
+    };
+    if last[0] == Verb::Publish(len) && dice.one_in(2) {
+        last.push(some(dice));
+    }
+    last.push(Verb::CloseAll);
+    program.actors.push(Actor::Producer { ring: 0, verbs: last });
+}
+
+/// A drive of a handle that may leave.
+fn leaving(dice: &mut Dice, capacity: usize) -> Drive {
+    let leaving = dice.pick(&[Quirk::Leave, Quirk::LeaveInside]);
+    let quirk = dice.one_in(2).then(|| (1 + dice.below(6), leaving));
+    let drive = drive(dice, capacity);
+    Drive { quirk: quirk.or(drive.quirk), ..drive }
+}
+
+pub fn add_visitors(dice: &mut Dice, program: &mut Program) {
+    let capacity = program.rings[0].capacity;
+    let ring = &mut program.rings[0];
+    if dice.one_in(8) {
+        // A ring with readers that come and go, and no others, answers no request.
+        ring.stages.clear();
+        for actor in &mut program.actors {
+            if let Actor::Producer { verbs, .. } = actor {
+                verbs.retain(|verb| !matches!(verb, Verb::Ask(..) | Verb::AskLast(_)));
+            }
+        }
+    }
+    let ring = &mut program.rings[0];
+    let taps = match ring.stages.iter().any(|stage| stage.kind.is_pool()) {
+        true => dice.below(2),
+        false => 1 + dice.below(2),
+    };
+    // A tap cannot come after another one, as it would in a chain.
+    let most = if let Front::Chain(_) = ring.front { 1 } else { 2 };
+    for _ in 0..taps.min(most) {
+        let ring = &mut program.rings[0];
+        let stage = ring.stages.len();
+        let room = 1 + dice.below(3) as usize;
+        let behind = dice.one_in(2);
+        let earlier = |number: &usize| ring.stages[*number].kind != Kind::Tap;
+        let tap = StagePlan {
+            kind: Kind::Tap,
+            room,
+            // A tap cannot come after another one.
+            after: (0..stage).filter(earlier).filter(|_| dice.one_in(3)).collect(),
+            wait: None,
+            on_fault: Fault::Stop,
+            marks: false,
+            mirror: 0,
+            drives: Vec::new(),
+        };
+        ring.stages.push(tap);
+        for _ in 0..if behind { 1 + dice.below(2) } else { 0 } {
+            let kind = dice.pick(&[
+                Kind::Reader,
+                Kind::Reader,
+                Kind::Writer,
+                Kind::PoolReader,
+                Kind::PoolWriter,
+                Kind::ShardWriter,
+            ]);
+            let handles = match kind {
+                Kind::Reader | Kind::Writer => 1,
+                _ => 2.min(capacity),
+            };
+            let follower = StagePlan {
+                kind,
+                room: 0,
+                after: (0..=stage)
+                    .filter(|&number| number == stage || ring.stages[number].kind == Kind::Tap)
+                    .collect(),
+                wait: None,
+                on_fault: Fault::Stop,
+                marks: false,
+                mirror: 0,
+                drives: (0..handles).map(|_| drive(dice, capacity)).collect(),
+            };
+            ring.stages.push(follower);
+        }
+        ring.repair();
+        for _ in 0..1 + dice.below(4) {
+            let (oldest, drive) = (dice.one_in(2), leaving(dice, capacity));
+            let again = dice.pick(&[0, 0, 2, 5]);
+            program.actors.push(Actor::Subscriber { ring: 0, stage, oldest, drive, again });
+        }
+        if dice.one_in(3) {
+            program.actors.push(Actor::Evictor { ring: 0 });
+        }
+    }
+    chain(&mut program.rings[0]);
+    add_workers(dice, program);
+}
+
+/// Lets workers of pools come and go.
+pub fn add_workers(dice: &mut Dice, program: &mut Program) {
+    let capacity = program.rings[0].capacity;
+    let ring = &mut program.rings[0];
+    let pools: Vec<usize> =
+        (0..ring.stages.len()).filter(|&stage| ring.stages[stage].kind.is_pool()).collect();
+    for stage in pools {
+        let handles = ring.stages[stage].drives.len();
+        ring.stages[stage].room = (handles + dice.below(3) as usize).min(capacity);
+        for drive in &mut ring.stages[stage].drives[1..] {
+            *drive = leaving(dice, capacity);
+        }
+        for _ in 0..dice.below(3) {
+            program.actors.push(Actor::Joiner { ring: 0, stage, drive: leaving(dice, capacity) });
+        }
+    }
+}
+
+pub fn disrupt(dice: &mut Dice, program: &mut Program) {
+    let shared = program.rings[0].shared;
+    for _ in 0..1 + dice.below(2) {
+        let at = 1 + dice.below(8);
+        if dice.one_in(2) {
+            let ring = &mut program.rings[0];
+            let stage = dice.below(ring.stages.len() as u64) as usize;
+            let handle = dice.below(ring.stages[stage].drives.len() as u64) as usize;
+            let quirk = dice.pick(&match ring.front {
+                Front::Handles => [Quirk::Panic, Quirk::Leave, Quirk::LeaveInside, Quirk::Halt],
+                _ => [Quirk::Panic, Quirk::Panic, Quirk::Fail, Quirk::Fail],
+            });
+            ring.stages[stage].drives[handle].quirk = Some((at, quirk));
+        } else {
+            let producers: Vec<usize> = (0..program.actors.len())
+                .filter(|&actor| matches!(program.actors[actor], Actor::Producer { .. }))
+                .collect();
+            let actor = dice.pick(&producers);
+            if let Actor::Producer { verbs, .. } = &mut program.actors[actor] {
+                let ends =
+                    [Verb::Panic, Verb::Halt, Verb::CloseAll, Verb::DropInPanic, Verb::DropInPanic];
+                let verb = dice.pick(&ends);
+                let place = dice.below(verbs.len() as u64 + 1) as usize;
+                if verb != Verb::CloseAll || shared {
+                    verbs.insert(place, verb);
+                }
+            }
+        }
+    }
+}
