@@ -55,7 +55,7 @@ struct Options {
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     programs: u64,
     /// Only programs of this family: handles, handlers, visitors, disrupted, rings, processes,
-    /// closing, bare or pools.
+    /// closing, bare, pools or taps.
     #[arg(long, value_parser = family)]
     shape: Option<Shape>,
     /// Plant this defect, and look for a program that fails with it.

@@ -57,8 +57,11 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
     let capacity = dice.pick(&[1, 2, 2, 4, 4, 8]);
     let death = |dice: &mut Dice| dice.pick(&[Death::Wait, Death::Wait, Death::Tell, Death::Fail]);
     let mut stages = Vec::new();
-    for number in 0..scale.stages(dice).min(3) {
-        let kind = dice.pick(&[
+    let kinds: &[Kind] = match dice.below(6) {
+        // Deaths meet more often where all processes do the same.
+        0 => &[Kind::PoolReader, Kind::PoolWriter],
+        1 => &[Kind::Tap, Kind::Reader],
+        _ => &[
             Kind::Reader,
             Kind::Reader,
             Kind::Writer,
@@ -66,12 +69,17 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
             Kind::PoolWriter,
             Kind::ShardReader,
             Kind::Tap,
-        ]);
+        ],
+    };
+    let count = if kinds.len() == 2 { kinds.len() / 2 } else { scale.stages(dice).min(3) };
+    for number in 0..count {
+        let kind = dice.pick(kinds);
         let first = stages.iter().all(|stage: &StagePlan| stage.kind != Kind::Tap);
         let kind = if kind == Kind::Tap && !first { Kind::Reader } else { kind };
         let handles = match kind {
             Kind::Reader | Kind::Writer => 1,
             Kind::Tap => 0,
+            _ if count == 1 => 2.min(capacity) + dice.below(2).min(capacity as u64 / 4) as usize,
             _ => scale.handles(dice, capacity),
         };
         stages.push(StagePlan {

@@ -23,11 +23,13 @@ pub enum Shape {
     Bare,
     /// One ring with a pool, whose workers sleep, and a stage behind it.
     Pools,
+    /// One ring with a tap, whose readers come and go often, and stages behind it.
+    Taps,
 }
 
 impl Shape {
     /// All families.
-    pub const ALL: [Shape; 9] = [
+    pub const ALL: [Shape; 10] = [
         Shape::Handles,
         Shape::Handlers,
         Shape::Visitors,
@@ -37,6 +39,7 @@ impl Shape {
         Shape::Closing,
         Shape::Bare,
         Shape::Pools,
+        Shape::Taps,
     ];
 
     /// The family of a seed. The more the parts of a program can do to each other, the more
@@ -53,7 +56,7 @@ impl Shape {
             Shape::Closing,
             Shape::Rings,
             Shape::Processes,
-            Shape::Visitors,
+            Shape::Taps,
             Shape::Pools,
             Shape::Closing,
             Shape::Processes,
@@ -75,6 +78,7 @@ impl Shape {
             Shape::Closing => "closing",
             Shape::Bare => "bare",
             Shape::Pools => "pools",
+            Shape::Taps => "taps",
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::shape::{Scale, Shape};
 use parts::{library, producers, ring};
 use twists::{
     add_visitors, add_workers, await_a_stage, close_full, come_late, disrupt, end_otherwise, pool,
-    wait_inside,
+    tap, wait_inside,
 };
 
 /// Returns the program of a seed.
@@ -45,6 +45,7 @@ pub fn program(shape: Shape, seed: u64) -> Program {
         match shape {
             Shape::Bare => ring.stages.clear(),
             Shape::Pools => pool(dice, &mut ring),
+            Shape::Taps => program.actors.extend(tap(dice, &mut ring)),
             _ => {}
         }
         let mut actors = producers(dice, number, &ring, scale);
@@ -86,6 +87,7 @@ pub fn program(shape: Shape, seed: u64) -> Program {
             await_a_stage(dice, &mut program.rings[0]);
             come_late(dice, &mut program, scale);
         }
+        Shape::Taps => {}
         Shape::Bare => come_late(dice, &mut program, scale),
         Shape::Pools => {
             await_a_stage(dice, &mut program.rings[0]);

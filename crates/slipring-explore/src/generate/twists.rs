@@ -88,6 +88,37 @@ pub fn pool(dice: &mut Dice, ring: &mut RingPlan) {
     }
 }
 
+/// Makes a ring's stages a tap, and one or two behind it that may change its events. Returns the
+/// tap's readers.
+pub fn tap(dice: &mut Dice, ring: &mut RingPlan) -> Vec<Actor> {
+    ring.capacity = dice.pick(&[1, 2, 2, 4]);
+    let capacity = ring.capacity;
+    let room = 1 + dice.below(2) as usize;
+    let tap = StagePlan { kind: Kind::Tap, room, drives: Vec::new(), ..reader(dice, capacity) };
+    ring.stages = vec![tap];
+    for _ in 0..1 + dice.below(2) {
+        let kind = dice.pick(&[Kind::Reader, Kind::Writer, Kind::PoolWriter, Kind::ShardWriter]);
+        let handles = match kind {
+            Kind::Reader | Kind::Writer => 1,
+            _ => 2.min(capacity),
+        };
+        let drives = (0..handles).map(|_| drive(dice, capacity)).collect();
+        ring.stages.push(StagePlan { kind, after: vec![0], drives, ..reader(dice, capacity) });
+    }
+    ring.repair();
+    let subscriber = |dice: &mut Dice| {
+        let quirk = Some((1 + dice.below(2), Quirk::Leave));
+        let drive = Drive { quirk, ..drive(dice, capacity) };
+        let oldest = !dice.one_in(4);
+        Actor::Subscriber { ring: 0, stage: 0, oldest, drive, again: dice.pick(&[2, 5, 9]) }
+    };
+    let mut actors: Vec<Actor> = (0..1 + dice.below(3)).map(|_| subscriber(dice)).collect();
+    if dice.one_in(4) {
+        actors.push(Actor::Evictor { ring: 0 });
+    }
+    actors
+}
+
 /// Lets producers come while others may have ended.
 pub fn come_late(dice: &mut Dice, program: &mut Program, scale: Scale) {
     let plan = &program.rings[0];
