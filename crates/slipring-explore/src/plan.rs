@@ -266,6 +266,8 @@ pub enum Verb {
     Claim(usize, Fate),
     /// `publish_or_drop`, so many times.
     OrDrop(u64),
+    /// `publish_or_drop`, until it has published so many times.
+    Insist(u64),
     /// `publish_async`, so many times; the future is dropped once in so many polls that found the
     /// ring full (0: never).
     Task(u64, u64),

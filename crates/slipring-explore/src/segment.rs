@@ -187,7 +187,10 @@ fn verb(dice: &mut Dice, capacity: usize, scale: Scale) -> Verb {
             let fates = [Fate::Publish, Fate::Publish, Fate::Drop, Fate::Forget];
             Verb::Claim(len(dice), dice.pick(&fates))
         }
-        10 => Verb::OrDrop(some(dice)),
+        10 => match dice.one_in(2) {
+            true => Verb::Insist(some(dice)),
+            false => Verb::OrDrop(some(dice)),
+        },
         11 => Verb::Conflate(1 + dice.below(3) as usize, some(dice)),
         _ => Verb::Task(some(dice), dice.pick(&[0, 0, 1])),
     }

@@ -247,6 +247,9 @@ fn smaller_verbs(verb: Verb) -> Vec<Verb> {
         Verb::OrDrop(times) => {
             halves(times).map(Verb::OrDrop).chain([Verb::Publish(times)]).collect()
         }
+        Verb::Insist(times) => {
+            halves(times).map(Verb::Insist).chain([Verb::Publish(times)]).collect()
+        }
         Verb::Task(times, polls) => halves(times).map(|times| Verb::Task(times, polls)).collect(),
         Verb::Batches(len, events) => {
             halves(events).map(|events| Verb::Batches(len, events)).collect()

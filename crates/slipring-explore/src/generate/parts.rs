@@ -161,7 +161,10 @@ fn verb(dice: &mut Dice, capacity: usize, scale: Scale) -> Verb {
             len(dice),
             dice.pick(&[Fate::Publish, Fate::Publish, Fate::Drop, Fate::Forget]),
         ),
-        10 => Verb::OrDrop(some(dice)),
+        10 => match dice.one_in(3) {
+            true => Verb::Insist(some(dice)),
+            false => Verb::OrDrop(some(dice)),
+        },
         11 => Verb::Task(some(dice), dice.pick(&[0, 0, 1, 2])),
         12 => Verb::Raw(len(dice)),
         13 => Verb::ClaimTask(len(dice), dice.pick(&[0, 0, 1, 2])),

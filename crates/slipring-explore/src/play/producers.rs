@@ -392,10 +392,11 @@ macro_rules! acts {
                             Fate::Forget => std::mem::forget(slots),
                         }
                     }
-                    Verb::OrDrop(times) => {
-                        for _ in 0..times {
+                    Verb::OrDrop(times) | Verb::Insist(times) => {
+                        let mut left = times;
+                        while left != 0 {
                             let id = log.begin();
-                            let done = self.publish_or_drop(|event| { filled = true; event.fill(id) });
+                            let done = self.publish_or_drop(|event| event.fill(id));
                             match done {
                                 Ok(Some(seq)) => log.published(id, Some(seq)),
                                 Ok(None) => {
@@ -404,7 +405,11 @@ macro_rules! acts {
                                 }
                                 Err(_) => log.unfilled(id),
                             }
-                            done?;
+                            let is_dropped = done?.is_none();
+                            match verb {
+                                Verb::Insist(_) if is_dropped => sync::spin_loop(),
+                                _ => left -= 1,
+                            }
                         }
                     }
                     Verb::Task(times, polls) => {
