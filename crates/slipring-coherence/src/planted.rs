@@ -36,8 +36,8 @@ impl Planted {
 
 /// Plants the defect `name` into the simulations of the calling system thread.
 ///
-/// A program asks for it by [`is_planted`](crate::is_planted), at the step that the defect changes. A structure that
-/// is built while the defect is planted is also dropped before the defect goes.
+/// A program asks for it by [`is_planted`](crate::is_planted), at the step that the defect changes.
+/// A structure that is built while the defect is planted is also dropped before the defect goes.
 ///
 /// ```
 /// let planted = slipring_coherence::plant("fence-too-many");

@@ -247,6 +247,8 @@ pub enum Quirk {
     Await(usize),
     /// The handler waits until all producers have ended.
     AwaitProducers,
+    /// The handler makes so many calls of another handle of its ring.
+    Nested(u64),
 }
 
 /// An action of a producer.

@@ -146,6 +146,7 @@ fn candidates(program: &Program) -> Vec<Program> {
         }
     }
     push(&|program| program.keeps = false);
+    push(&|program| program.nested = None);
     for ring in 0..program.rings.len() {
         push(&|program| program.rings[ring].shared = false);
         push(&|program| program.rings[ring].reversed = false);
@@ -219,6 +220,7 @@ fn is_sound(program: &Program, number: usize) -> bool {
     };
     all().all(|stage| has_room(stage) && !behind_tap(stage))
         && all().all(|stage| ring.stages[stage].drives.iter().all(|drive| is_patient(stage, drive)))
+        && (program.nested.is_none() || ring.capacity >= 256)
         && (!is_asked || all().any(|stage| !is_tap(&stage)))
 }
 
@@ -307,6 +309,9 @@ fn remove_stage(program: &mut Program, ring: usize, stage: usize) {
         later.after.iter_mut().for_each(|earlier| *earlier -= usize::from(*earlier > stage));
         later.after.sort_unstable();
         later.after.dedup();
+    }
+    if program.nested.is_some_and(|nested| nested.iter().any(|(of, _)| *of >= stage)) {
+        program.nested = None;
     }
     program.rings[ring].repair();
     for drive in program.rings[ring].stages.iter_mut().flat_map(|stage| &mut stage.drives) {

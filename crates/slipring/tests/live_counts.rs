@@ -334,12 +334,8 @@ fn an_idle_handle_counts_a_batch_that_it_released_from_the_front() {
     let ring = graph.build().unwrap();
     let (mut tx, mut rx, monitor) = (ring.producer(), ring.reader(stage), ring.monitor());
     (0..4).for_each(|_| _ = tx.publish(|_| ()).unwrap());
-    let mut batch = rx.try_batch(4).unwrap();
-    batch.release_front(3);
-    drop(batch);
-    let mut batch = rx.try_batch(4).unwrap();
-    batch.release_front(1);
-    drop(batch);
+    rx.try_batch(4).unwrap().release_front(3);
+    rx.try_batch(4).unwrap().release_front(1);
     assert!(rx.try_batch(4).is_err());
     assert_eq!(counts(&monitor, "stage"), (4, 1, 0, 0));
 }

@@ -15,8 +15,8 @@ use crate::shape::{Scale, Shape};
 
 use parts::{library, producers, ring};
 use twists::{
-    add_visitors, add_workers, await_a_stage, close_full, come_late, disrupt, end_otherwise, pool,
-    tap, wait_inside,
+    add_visitors, add_workers, await_a_stage, close_full, come_late, disrupt, end_otherwise, nest,
+    pool, tap, wait_inside,
 };
 
 /// Returns the program of a seed.
@@ -83,6 +83,7 @@ pub fn program(shape: Shape, seed: u64) -> Program {
             }
         }
         Shape::Closing => close_full(dice, &mut program),
+        Shape::Handles if dice.one_in(3) => nest(dice, &mut program),
         Shape::Handles | Shape::Handlers => {
             await_a_stage(dice, &mut program.rings[0]);
             come_late(dice, &mut program, scale);
@@ -121,11 +122,12 @@ pub fn schedule(program: &Program, seed: u64) -> Schedule {
     let segments = program.segments.iter().map(|segment| &segment.ring);
     let all_notified = program.rings.iter().chain(segments).all(|ring| {
         let stages = ring.stages.iter().filter_map(|stage| stage.wait);
-        // A handler that publishes asks again and again whether it waits for itself.
+        // A handler that publishes, or calls another handle, asks again and again whether it waits for
+        // itself.
         let drives = ring.stages.iter().flat_map(|stage| &stage.drives);
         let mut quirks = drives.filter_map(|drive| drive.quirk);
         stages.chain([ring.wait]).all(notified)
-            && !quirks.any(|(_, quirk)| matches!(quirk, Quirk::Publish(_)))
+            && !quirks.any(|(_, quirk)| matches!(quirk, Quirk::Publish(_) | Quirk::Nested(_)))
     });
     match all_notified && Dice::new(!seed).one_in(2) {
         true => Schedule { rescues: false, spurious: 0, leaps: 0, deaths: 0, ..schedule },

@@ -1,5 +1,5 @@
-//! Unusual features of a program: handlers that wait for others, producers that come late or close a
-//! full ring, readers and workers that come and go, failures.
+//! Unusual features of a program: handlers that wait for others, producers that come late or close
+//! a full ring, readers and workers that come and go, failures.
 //!
 //! - I1: A program with a twist ends under every schedule: what waits for a thread holds up no
 //!   thread for which that one waits.
@@ -85,6 +85,34 @@ pub fn pool(dice: &mut Dice, ring: &mut RingPlan) {
     pool.drives = (0..workers).map(|_| drive(dice, ring.capacity)).collect();
     if behind {
         ring.stages[1] = StagePlan { after: vec![0], ..reader(dice, ring.capacity) };
+    }
+}
+
+/// Lets a handler call another handle of its ring, for whose events it may hold the ring up itself.
+/// Only the ring waits for that handler.
+pub fn nest(dice: &mut Dice, program: &mut Program) {
+    let ring = &mut program.rings[0];
+    let handles = |stage: usize| (0..ring.stages[stage].drives.len()).map(move |it| (stage, it));
+    let all: Vec<(usize, usize)> = (0..ring.stages.len()).flat_map(handles).collect();
+    let [outer, inner] = [(); 2].map(|()| dice.pick(&all));
+    // The first one runs to its end before the second one goes on, so it must not be behind it, and
+    // the ring holds all events of the program.
+    if outer == inner || ring.before(outer.0).contains(&inner.0) {
+        return;
+    }
+    ring.capacity = 256;
+    program.nested = Some([outer, inner]);
+    let quirk = Some((1 + dice.below(4), Quirk::Nested(1 + dice.below(3))));
+    let drive = &mut ring.stages[outer.0].drives[outer.1];
+    *drive = Drive { by: By::ForEach, quirk, ..*drive };
+    // Between its calls, the second one holds no events back.
+    let by = dice.pick(&[By::Poll, By::Batch, By::Batch, By::Try, By::Deadline(20)]);
+    let max = ring.capacity;
+    ring.stages[inner.0].drives[inner.1] = Drive { by, max, quirk: None };
+    for actor in &mut program.actors {
+        if let Actor::Producer { verbs, .. } = actor {
+            verbs.retain(|verb| !matches!(verb, Verb::Ask(..) | Verb::AskLast(_) | Verb::Drain));
+        }
     }
 }
 

@@ -32,6 +32,7 @@ impl Log {
             WaitError::Halted => disruptions.contains(&Disruption::Halt),
             WaitError::Failed(failure) => self.failure_fits(failure),
             WaitError::Left => self.notes().evicts,
+            WaitError::WaitsForItself(_) => self.notes().nests,
             // It tells of a death that has happened.
             WaitError::PeerDead(dead) => self.has_lost(&dead.stage.to_string()),
             WaitError::TimedOut(_) => {

@@ -70,6 +70,8 @@ struct Notes {
     comes_late: bool,
     /// Number of producers that have not ended.
     producers: usize,
+    /// Whether a handler calls another handle of the ring, for which it may wait itself.
+    nests: bool,
     /// Whether a failure happened before the ring can have closed by itself.
     must_fail: bool,
     /// The events that stages have skipped: the stage, and the position.
@@ -172,6 +174,11 @@ impl Log {
     pub fn fail_in_drop(&self) {
         self.disrupt(Disruption::Failure(PRODUCER.to_owned()));
         self.notes().must_fail = true;
+    }
+
+    /// Notes that a handler calls another handle of the ring.
+    pub fn nests(&self) {
+        self.notes().nests = true;
     }
 
     /// Notes that producers begin.
@@ -394,5 +401,5 @@ impl Log {
 
 /// Whether the stream goes on after an error of a call.
 pub fn goes_on(error: &WaitError) -> bool {
-    matches!(error, WaitError::TimedOut(_) | WaitError::PeerDead(_))
+    matches!(error, WaitError::TimedOut(_) | WaitError::PeerDead(_) | WaitError::WaitsForItself(_))
 }

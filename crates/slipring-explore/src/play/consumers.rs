@@ -37,9 +37,22 @@ pub struct Progress<'a> {
     /// Whether the graph fails if it leaves.
     leaving_fails: bool,
     mirror: Option<Mirror<[u64; 3]>>,
+    /// Another handle of the ring, which the handler calls.
+    inner: Option<Box<(Box<dyn Handle>, Progress<'a>)>>,
 }
 
 impl Progress<'_> {
+    /// Calls the inner handle some times, until its stream ends.
+    fn call_inner(&mut self, calls: u64) {
+        for _ in 0..calls {
+            let Some(inner) = &mut self.inner else { return };
+            let (handle, progress) = &mut **inner;
+            if progress.step(&mut **handle) != After::GoOn {
+                self.inner = None;
+            }
+        }
+    }
+
     /// Returns the quirk, if its time has come. It has one time.
     fn quirk(&mut self) -> Option<Quirk> {
         let (at, quirk) = self.drive.quirk?;
@@ -69,6 +82,7 @@ impl Progress<'_> {
             Quirk::Publish(ring) => self.env.rings[ring].publish_one(),
             Quirk::Await(stage) => self.watch.await_stage(stage, seq),
             Quirk::AwaitProducers => self.watch.await_producers(),
+            Quirk::Nested(calls) => self.call_inner(calls),
             Quirk::Fail | Quirk::DropBatch | Quirk::ForgetBatch | Quirk::ReleaseFront => {}
         }
     }
@@ -181,6 +195,8 @@ pub struct Driven {
     pub drive: Drive,
     pub leaving_fails: bool,
     pub mirror: Option<Mirror<[u64; 3]>>,
+    /// Another handle of the ring, which its handler calls.
+    pub inner: Option<Box<Driven>>,
 }
 
 /// How a call ended, besides its events.
@@ -193,13 +209,23 @@ enum After {
 
 impl Driven {
     fn begin(self, env: &Env, ring: usize) -> (Box<dyn Handle>, Progress<'_>) {
-        let Driven { handle, watch, mut drive, leaving_fails, mirror } = self;
+        let Driven { handle, watch, mut drive, leaving_fails, mirror, inner } = self;
+        let inner = inner.map(|inner| Box::new(inner.begin(env, ring)));
         // `for_each` cannot be left, except by a panic.
         if drive.by == By::ForEach && matches!(drive.quirk, Some((_, Quirk::Leave))) {
             drive.by = By::Poll;
         }
-        let progress =
-            Progress { env, ring, drive, watch, events: 0, leaves: false, leaving_fails, mirror };
+        let progress = Progress {
+            env,
+            ring,
+            drive,
+            watch,
+            events: 0,
+            leaves: false,
+            leaving_fails,
+            mirror,
+            inner,
+        };
         (handle, progress)
     }
 
@@ -217,6 +243,9 @@ impl Driven {
                 after => break after,
             }
         };
+        while progress.inner.is_some() {
+            progress.call_inner(1);
+        }
         leaves();
         if let (After::Ended, Some(kept), false) =
             (&after, &env.kept, progress.watch.is_subscriber())

@@ -117,7 +117,11 @@ fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> 
     let mut threads = Vec::new();
     let mut pipelines = Vec::new();
     for (number, started) in opened.into_iter().enumerate() {
-        let Started { mut producers, stages, spawns, .. } = started;
+        let Started { mut producers, mut stages, spawns, .. } = started;
+        if let (0, Some(nested)) = (number, program.nested) {
+            logs[0].nests();
+            nest(&mut stages, nested);
+        }
         for (name, driven) in stages {
             if driven.drive.by == By::Select {
                 selected.push((number, driven));
@@ -187,6 +191,22 @@ fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> 
     Ok(())
 }
 
+/// Puts one handle into the thread of another one.
+fn nest(stages: &mut Vec<(String, Driven)>, nested: [(usize, usize); 2]) {
+    let names = nested.map(|(stage, handle)| rings::handle_name(stage, handle));
+    let [outer, inner] = names.map(|name| stages.iter().position(|(own, _)| *own == name));
+    if let (Some(outer), Some(inner)) = (outer, inner)
+        && outer != inner
+    {
+        let outer = stages[outer].0.clone();
+        let (_, moved) = stages.remove(inner);
+        let mut others = stages.iter_mut();
+        if let Some((_, driven)) = others.find(|(name, _)| *name == outer) {
+            driven.inner = Some(Box::new(moved));
+        }
+    }
+}
+
 /// Returns the thread of an actor that visits a ring.
 fn visitor(
     number: usize,
@@ -218,7 +238,8 @@ fn visitor(
                     drop(leavers);
                     let watch = Watch::new(&log, stage, Some(number));
                     let (leaving_fails, mirror) = (false, None);
-                    let driven = Driven { handle, watch, drive, leaving_fails, mirror };
+                    let driven =
+                        Driven { handle, watch, drive, leaving_fails, mirror, inner: None };
                     let ended = driven.run(&env, ring);
                     log.left(number);
                     if ended {
@@ -234,7 +255,8 @@ fn visitor(
                 if let Ok(handle) = env.rings[ring].join(stage) {
                     let watch = Watch::new(&log, stage, None);
                     let (leaving_fails, mirror) = (false, None);
-                    Driven { handle, watch, drive, leaving_fails, mirror }.run(&env, ring);
+                    Driven { handle, watch, drive, leaving_fails, mirror, inner: None }
+                        .run(&env, ring);
                 }
             };
             Some((format!("ring {ring} joiner {number}"), Box::new(body)))

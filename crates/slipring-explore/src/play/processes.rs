@@ -287,7 +287,7 @@ fn drive_to_end(
     leaves: impl FnOnce(),
 ) -> Ended {
     let (leaving_fails, mirror) = (false, None);
-    let driven = Driven { handle, watch, drive, leaving_fails, mirror };
+    let driven = Driven { handle, watch, drive, leaving_fails, mirror, inner: None };
     match driven.run_until(&Env::default(), 0, leaves) {
         true => Ended::Over,
         false => Ended::Again,

@@ -425,6 +425,11 @@ fn start<L: Layout, S: Sharing>(
     })
 }
 
+/// The name of a stage's handle.
+pub fn handle_name(stage: usize, number: usize) -> String {
+    format!("{} handle {number}", Log::name(stage))
+}
+
 /// Exchanges a stage's key for its handles.
 fn attach<L: Layout, S>(
     ring: &Ring<Event, L, S>,
@@ -457,8 +462,8 @@ fn attach<L: Layout, S>(
             // The first worker of a pool stays, by the generator's rule.
             let (watch, leaving_fails) = (Watch::new(log, stage, None), !is_pool || number == 0);
             let (drive, mirror) = (*drive, mirror.take());
-            let body = Driven { handle, watch, drive, leaving_fails, mirror };
-            (format!("{} handle {number}", Log::name(stage)), body)
+            let body = Driven { handle, watch, drive, leaving_fails, mirror, inner: None };
+            (handle_name(stage, number), body)
         })
         .collect()
 }
