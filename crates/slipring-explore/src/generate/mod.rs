@@ -122,8 +122,8 @@ pub fn schedule(program: &Program, seed: u64) -> Schedule {
     let segments = program.segments.iter().map(|segment| &segment.ring);
     let all_notified = program.rings.iter().chain(segments).all(|ring| {
         let stages = ring.stages.iter().filter_map(|stage| stage.wait);
-        // A handler that publishes, or calls another handle, asks again and again whether it waits for
-        // itself.
+        // A handler that publishes, or calls another handle, asks again and again whether it waits
+        // for itself.
         let drives = ring.stages.iter().flat_map(|stage| &stage.drives);
         let mut quirks = drives.filter_map(|drive| drive.quirk);
         stages.chain([ring.wait]).all(notified)
