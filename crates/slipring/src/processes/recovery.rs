@@ -133,9 +133,16 @@ pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u3
 /// death, and another dead owner may be recovered at the same time. So neither counts as another
 /// handle.
 fn bury(control: &Control, party: usize, seat: &Seat, dead: u32) {
-    edge::last_out::fence_recoverer(); // SYNC[last-out]: the death was noted before.
-    let mut others = control.seats_of(party).iter().filter(|other| other.owner() != Some(dead));
-    if others.any(|other| twin!("leaver-stays": other.is_staying() => other.owner().is_some())) {
+    let others = || {
+        let seats = control.seats_of(party).iter();
+        seats.filter(|other| other.owner().is_some_and(|owner| owner != dead))
+    };
+    let mut stays = others().next().is_some();
+    if stays {
+        edge::last_out::fence_recoverer(); // SYNC[last-out]: the death was noted before.
+        stays = others().any(|other| twin!("leaver-stays": other.is_staying() => true));
+    }
+    if stays {
         seat.bury_beside_others(dead);
     } else {
         seat.bury(dead);
