@@ -336,6 +336,20 @@ pub enum Fate {
 }
 
 impl StagePlan {
+    /// Returns a reader that waits for no other stage.
+    pub fn reader(drive: Drive) -> StagePlan {
+        StagePlan {
+            kind: Kind::Reader,
+            room: 0,
+            after: Vec::new(),
+            wait: None,
+            on_fault: Fault::Stop,
+            marks: false,
+            mirror: 0,
+            drives: vec![drive],
+        }
+    }
+
     /// Whether the stage's handler may fail at an event that goes on all the same, and is marked.
     pub fn has_marks(&self) -> bool {
         self.marks && self.on_fault == Fault::Skip && self.kind != Kind::Tap

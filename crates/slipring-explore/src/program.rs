@@ -17,8 +17,8 @@ pub struct Program {
     pub rings: Vec<RingPlan>,
     /// The threads beside those of the stages.
     pub actors: Vec<Actor>,
-    /// Two handles of the first ring that one thread has, each as its stage and its number there:
-    /// the handler of the first one calls the second one.
+    /// Two handles of the first ring, each as its stage and its number there. They belong to one
+    /// thread: the handler of the first handle calls the second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nested: Option<[(usize, usize); 2]>,
     /// Whether the handles of stages stay until all threads have ended. So the drop of one wakes no

@@ -94,7 +94,7 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
         });
     }
     if stages.iter().all(|stage| stage.kind == Kind::Tap) {
-        stages.push(reader(dice, capacity));
+        stages.push(StagePlan::reader(drive(dice, capacity)));
     }
     let producers = 1 + dice.below(3);
     let mut ring = RingPlan {
@@ -131,19 +131,6 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
         subscribers: subscribers(dice, &taps, capacity),
         looks: if dice.one_in(3) { 1 + dice.below(8) } else { 0 },
         ring,
-    }
-}
-
-fn reader(dice: &mut Dice, capacity: usize) -> StagePlan {
-    StagePlan {
-        kind: Kind::Reader,
-        room: 0,
-        after: Vec::new(),
-        wait: None,
-        on_fault: Fault::Stop,
-        marks: false,
-        mirror: 0,
-        drives: vec![drive(dice, capacity)],
     }
 }
 

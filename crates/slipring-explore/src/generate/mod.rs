@@ -15,8 +15,8 @@ use crate::shape::{Scale, Shape};
 
 use parts::{library, producers, ring};
 use twists::{
-    add_visitors, add_workers, await_a_stage, close_full, come_late, disrupt, end_otherwise, nest,
-    pool, tap, wait_inside,
+    add_visitors, add_workers, await_a_stage, close_full, come_late, disrupt, end_with_request,
+    nest, pool, tap, wait_inside,
 };
 
 /// Returns the program of a seed.
@@ -53,7 +53,7 @@ pub fn program(shape: Shape, seed: u64) -> Program {
             actors.iter_mut().for_each(wait_inside);
         }
         if shape != Shape::Disrupted {
-            end_otherwise(dice, &ring, &mut actors);
+            end_with_request(dice, &ring, &mut actors);
         }
         program.actors.extend(actors);
         program.rings.push(ring);

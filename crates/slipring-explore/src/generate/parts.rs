@@ -113,16 +113,7 @@ pub fn drive(dice: &mut Dice, capacity: usize) -> Drive {
 }
 
 pub fn reader(dice: &mut Dice, capacity: usize) -> StagePlan {
-    StagePlan {
-        kind: Kind::Reader,
-        room: 0,
-        after: Vec::new(),
-        wait: None,
-        on_fault: Fault::Stop,
-        marks: false,
-        mirror: 0,
-        drives: vec![drive(dice, capacity)],
-    }
+    StagePlan::reader(drive(dice, capacity))
 }
 
 pub fn producers(dice: &mut Dice, ring: usize, plan: &RingPlan, scale: Scale) -> Vec<Actor> {

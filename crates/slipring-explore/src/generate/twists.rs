@@ -1,8 +1,8 @@
 //! Unusual features of a program: handlers that wait for others, producers that come late or close
 //! a full ring, readers and workers that come and go, failures.
 //!
-//! - I1: A program with a twist ends under every schedule: what waits for a thread holds up no
-//!   thread for which that one waits.
+//! - I1: A program with a twist ends under every schedule: a thread that waits for another thread
+//!   holds up none that the other thread waits for.
 
 use slipring_coherence::Dice;
 
@@ -26,8 +26,8 @@ pub fn wait_inside(actor: &mut Actor) {
     }
 }
 
-/// Lets some producers end with a request, or by a panic.
-pub fn end_otherwise(dice: &mut Dice, plan: &RingPlan, actors: &mut [Actor]) {
+/// Lets some producers end with a request.
+pub fn end_with_request(dice: &mut Dice, plan: &RingPlan, actors: &mut [Actor]) {
     for actor in actors {
         if let Actor::Producer { verbs, .. } = actor
             && dice.one_in(8)

@@ -94,9 +94,11 @@ impl Client {
                 let mut answers = client.subscribe(inbox.clone());
                 let headers = HeaderMap::new();
                 client.publish(Outgoing { subject, reply: Some(inbox), headers, payload: body });
-                let nobody = Some(async_nats::StatusCode::NO_RESPONDERS);
+                let no_responders = Some(async_nats::StatusCode::NO_RESPONDERS);
                 match tokio::time::timeout(super::REQUEST, answers.recv()).await {
-                    Ok(Some(message)) if message.status == nobody => Err("no responders".into()),
+                    Ok(Some(message)) if message.status == no_responders => {
+                        Err("no responders".into())
+                    }
                     Ok(Some(message)) => Ok(message),
                     Ok(None) => Err("the client has given up".into()),
                     Err(_) => Err("request timed out".into()),

@@ -29,7 +29,7 @@ const API: &str = "$JS.API.";
 /// The server is cut off, or elects a leader.
 const UNAVAILABLE: u64 = 10008;
 /// The code of a missing answer: nothing takes the subject.
-pub const NOBODY: u64 = 503;
+pub const NO_RESPONDERS: u64 = 503;
 /// The message is longer than the stream allows.
 const TOO_LONG: u64 = 10054;
 
@@ -168,7 +168,7 @@ impl Server {
         if let (Some((code, _)), Some(reply)) = (refused, reply) {
             all.retain(|delivery| delivery.to != reply);
             all.push(match code {
-                NOBODY => status(&reply, 503, "No Responders"),
+                NO_RESPONDERS => status(&reply, 503, "No Responders"),
                 _ if is_request => failed(&reply, UNAVAILABLE),
                 code => failed(&reply, code),
             });
