@@ -2,8 +2,10 @@
 //! while all of them wait.
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
@@ -25,6 +27,8 @@ use crate::source::parts::{SourceRun, SourceSettings, SourceStatus, connect, fil
 
 /// Time in which all sinks and the source must end after the last fault.
 const LIMIT: Duration = Duration::from_secs(120);
+/// Number of polls of all tasks at one time after which a run counts as one without end.
+const SPIN: u64 = 20_000;
 /// Pause before a sink or a source is started again that found no server.
 const AGAIN: Duration = Duration::from_millis(50);
 /// Owner of the source's connections. The sinks have the numbers below.
@@ -58,12 +62,32 @@ pub fn play(case: &Case, traced: bool) -> Played {
         let _running = super::enter(case.twin.clone(), network.clone());
         spawn_local(network.clone().run());
         let mut run = Run::new(case, network.clone(), oracle.clone());
-        run.steps().await;
+        if !passes(run.steps()).await {
+            let why = "tasks spin: they wake themselves, so that no time passes";
+            lock(&oracle).breaks(why.into());
+        }
         let (messages, trace) = (network.messages(), network.traced());
         Played { broken: broken(&oracle), messages, trace, ends: run.ends }
     });
     drop(local);
     played
+}
+
+/// Polls a future to its end. Returns `false` if time stands still for `SPIN` polls.
+async fn passes(future: impl Future<Output = ()>) -> bool {
+    let mut future = pin!(future);
+    let (mut time, mut polls) = (tokio::time::Instant::now(), 0);
+    std::future::poll_fn(|context| {
+        let now = tokio::time::Instant::now();
+        polls = if now == time { polls + 1 } else { 0 };
+        time = now;
+        match future.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending if polls > SPIN => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Returns the event that a message's bytes begin with.

@@ -209,7 +209,7 @@ impl<S: Stage> SinkRun<S> {
             return Ok(());
         }
         self.not_before = None;
-        while !self.ended && self.window.len() + self.ready.len() <= self.opened.window as usize {
+        while !self.ended && self.has_room() {
             match self.take() {
                 Ok(0) => break,
                 Ok(_) => {
@@ -222,6 +222,11 @@ impl<S: Stage> SinkRun<S> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the sink takes events from its ring.
+    fn has_room(&self) -> bool {
+        self.window.len() + self.ready.len() <= self.opened.window as usize
     }
 
     /// Called when the ring lends no events. Fails if the ring has ended before it has lent all of
@@ -354,7 +359,8 @@ impl<S: Stage> SinkRun<S> {
         if oldest.is_some_and(|moment| now >= moment) {
             return Woken::Doubt(UNACKNOWLEDGED.into());
         }
-        let full = self.window.len() >= self.opened.window as usize && !self.ready.is_empty();
+        // A ring of which the sink takes nothing would wake it again and again.
+        let full = !self.has_room();
         let idle = self.window.is_empty() && self.filling.is_empty() && !self.ended;
         let at_once = linger.is_zero() && !full && !self.ended;
         let poll = match self.not_before {
