@@ -3,7 +3,8 @@
 //! - I1: A system thread has at most one planted defect, and loses it when its [`Planted`] is
 //!   dropped. All virtual threads of a run are on one system thread, so they share the defect.
 //! - I2: The steps that can be changed are also those at which a program's protocols are delicate,
-//!   so a run by a schedule holds threads there. `LEFT` counts them down to the next such hold.
+//!   so a run by a schedule holds threads there. `LEFT` counts them down to the next such hold. If
+//!   the schedule looks at one class of steps only, `CLASS` says which, and no others are counted.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -12,6 +13,20 @@ thread_local! {
     static PLANTED: Cell<Option<&'static str>> = const { Cell::new(None) };
     static REACHED: Cell<u64> = const { Cell::new(0) };
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+    static CLASS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Number of classes of steps.
+pub(crate) const CLASSES: u64 = 32;
+
+/// Returns the class of a step, from 1 on, which depends on nothing but its name.
+const fn class(name: &str) -> u64 {
+    let (bytes, mut hash, mut at) = (name.as_bytes(), 0xCBF2_9CE4_8422_2325_u64, 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01B3);
+        at += 1;
+    }
+    1 + (hash >> 32) % CLASSES
 }
 
 /// A planted defect, which stays until this value is dropped.
@@ -67,10 +82,19 @@ pub(crate) fn reach(name: &str) -> bool {
 
 /// Counts a step. Returns whether the run interferes at it.
 #[inline]
-pub(crate) fn count_step() -> bool {
+pub(crate) fn count_step(name: &str) -> bool {
+    let counted = CLASS.get();
+    if counted != 0 && counted != class(name) {
+        return false;
+    }
     let left = LEFT.get() - 1;
     LEFT.set(left);
     left == 0
+}
+
+/// Lets a run count the steps of one class only; 0: all steps.
+pub(crate) fn count_class(class: u64) {
+    CLASS.set(class);
 }
 
 /// Lets a run interfere at one of the next steps (I2); `u64::MAX`: at none.

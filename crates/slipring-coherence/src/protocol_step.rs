@@ -11,7 +11,7 @@ use crate::running::{Handle, Running};
 #[inline]
 pub fn is_planted(name: &str) -> bool {
     let is_planted = reach(name);
-    if count_step() {
+    if count_step(name) {
         let next = Handle::current().map(|handle| handle.with(Running::interfere));
         interfere_after(next.unwrap_or(u64::MAX));
     }

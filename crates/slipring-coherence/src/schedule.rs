@@ -9,6 +9,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::planted::CLASSES;
+
 /// A generator of numbers by a seed (xorshift64*), for schedules and for programs.
 ///
 /// ```
@@ -179,6 +181,9 @@ pub struct Schedule {
     /// average, the thread is held there, or its process dies; 0: never.
     #[serde(default)]
     pub holds: u64,
+    /// Only steps of this class, of 32 by their names, count for `holds`; 0: all steps.
+    #[serde(default)]
+    pub class: u64,
     /// A virtual process dies once in so many accesses, on average; 0: never.
     #[serde(default)]
     pub deaths: u64,
@@ -205,7 +210,7 @@ impl Schedule {
     /// Example: [`Schedule`].
     pub fn new(seed: u64) -> Schedule {
         let mut dice = Dice::new(seed ^ 0x5C4E_D01E);
-        Schedule {
+        let mut schedule = Schedule {
             seed,
             order: dice.pick(&[Order::Uniform, Order::Uniform, Order::Priorities, Order::OneSlow]),
             turn: dice.pick(&[2, 4, 4, 8, 16, 64]),
@@ -215,6 +220,7 @@ impl Schedule {
             leaps: dice.pick(&[0, 0, 10, 100]),
             rescues: true,
             holds: dice.pick(&[0, 0, 16, 128, 1024]),
+            class: 0,
             deaths: dice.pick(&[16, 64, 256, 1024]),
             most_deaths: 1 + dice.below(4),
             cores: dice.pick(&[1, 2, 4, 16]),
@@ -222,7 +228,13 @@ impl Schedule {
             short: !dice.one_in(16),
             short_runs: dice.one_in(2),
             limit: 2_000_000,
+        };
+        if dice.one_in(3) {
+            // The same few steps again and again: some defects need a hold at one of them while
+            // the others take their course.
+            (schedule.holds, schedule.class) = (dice.pick(&[1, 2, 4, 16]), 1 + dice.below(CLASSES));
         }
+        schedule
     }
 }
 
@@ -247,6 +259,9 @@ impl fmt::Display for Schedule {
         }
         if self.holds != 0 {
             write!(f, "; a thread is held at one in {} steps of a protocol", self.holds)?;
+            if self.class != 0 {
+                write!(f, " (class {})", self.class)?;
+            }
         }
         f.write_str(if self.rescues { "" } else { "; no rescue by a timer" })?;
         f.write_str(if self.short_runs { "; runs of at most 3 slots" } else { "" })?;

@@ -8,7 +8,7 @@
 //! - I3: The clock never goes back.
 
 use crate::memory::cores;
-use crate::planted::interfere_after;
+use crate::planted::{count_class, interfere_after};
 use crate::schedule::{Dice, Order, Schedule};
 
 /// Virtual time of an access, in picoseconds.
@@ -78,6 +78,7 @@ impl Shuffle {
         shuffle.commits = shuffle.next_commit();
         shuffle.dies = shuffle.next_death();
         shuffle.plan();
+        count_class(shuffle.schedule.class);
         interfere_after(shuffle.next_hold());
         shuffle
     }
@@ -133,6 +134,8 @@ impl Shuffle {
     fn next_hold(&mut self) -> u64 {
         match self.schedule.holds {
             0 => NEVER,
+            // Holds at each of some steps would take the run to its limit.
+            _ if self.steps > self.schedule.limit / 8 => NEVER,
             mean => self.span(mean),
         }
     }

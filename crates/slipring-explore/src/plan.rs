@@ -243,7 +243,8 @@ pub enum Quirk {
     /// The handler publishes an event into the ring of this number.
     Publish(usize),
     /// The handler waits until the stage of this number has handled the events that its own stage
-    /// has handled before, or, if it is not behind its own, all that is published.
+    /// has handled before, or, if it is not behind its own, all that is published. A handler that
+    /// the library runs waits at each later event, too.
     Await(usize),
     /// The handler waits until all producers have ended.
     AwaitProducers,

@@ -50,7 +50,7 @@ pub fn program(shape: Shape, seed: u64) -> Program {
         }
         let mut actors = producers(dice, number, &ring, scale);
         if ring.is_run() && ring.front.shares_threads() {
-            actors.iter_mut().for_each(wait_inside);
+            actors.iter_mut().for_each(|actor| wait_inside(ring.front, actor));
         }
         if shape != Shape::Disrupted {
             end_with_request(dice, &ring, &mut actors);
@@ -85,13 +85,13 @@ pub fn program(shape: Shape, seed: u64) -> Program {
         Shape::Closing => close_full(dice, &mut program),
         Shape::Handles if dice.one_in(3) => nest(dice, &mut program),
         Shape::Handles | Shape::Handlers => {
-            await_a_stage(dice, &mut program.rings[0]);
+            await_a_stage(dice, &mut program);
             come_late(dice, &mut program, scale);
         }
         Shape::Taps => {}
         Shape::Bare => come_late(dice, &mut program, scale),
         Shape::Pools => {
-            await_a_stage(dice, &mut program.rings[0]);
+            await_a_stage(dice, &mut program);
             if dice.one_in(2) {
                 add_workers(dice, &mut program);
             }

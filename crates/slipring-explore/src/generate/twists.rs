@@ -8,16 +8,18 @@ use slipring_coherence::Dice;
 
 use super::parts::{chain, drive, reader, verbs};
 use crate::plan::{
-    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits,
+    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits, drain,
 };
 use crate::program::{Actor, Program};
 use crate::shape::Scale;
 
 /// Leaves out the actions that wait without the library, on a thread that may have to run the
-/// stages meanwhile.
-pub fn wait_inside(actor: &mut Actor) {
+/// stages meanwhile. If other threads run them, too, it may wait at its end.
+pub fn wait_inside(front: Front, actor: &mut Actor) {
+    let is_helped = matches!(front, Front::Handlers(Some(2..)) | Front::Chain(Some(2..)));
     if let Actor::Producer { verbs, .. } = actor {
         verbs.retain(|verb| match verb {
+            Verb::Drain => is_helped,
             Verb::Publish(_) | Verb::By(_) | Verb::All(_) | Verb::Batches(..) => true,
             Verb::Claim(..) | Verb::OrDrop(_) | Verb::Sleep(_) => true,
             Verb::Ask(_, how) => matches!(how, Answer::Wait | Answer::For(_) | Answer::Drop),
@@ -40,7 +42,8 @@ pub fn end_with_request(dice: &mut Dice, plan: &RingPlan, actors: &mut [Actor]) 
 }
 
 /// Lets one handler wait for another stage, which the library runs meanwhile.
-pub fn await_a_stage(dice: &mut Dice, ring: &mut RingPlan) {
+pub fn await_a_stage(dice: &mut Dice, program: &mut Program) {
+    let ring = &mut program.rings[0];
     let by_handles = ring.front == Front::Handles;
     let has_threads = by_handles
         || !ring.is_run()
@@ -65,6 +68,16 @@ pub fn await_a_stage(dice: &mut Dice, ring: &mut RingPlan) {
         drive.max = 1;
     }
     drive.quirk = Some((1 + dice.below(4), Quirk::Await(other)));
+    if ring.front.shares_threads() && dice.one_in(2) {
+        // No close wakes the other threads.
+        for actor in &mut program.actors {
+            if let Actor::Producer { verbs, .. } = actor
+                && !matches!(verbs.last(), Some(Verb::AskLast(_) | Verb::Drain))
+            {
+                drain(verbs);
+            }
+        }
+    }
 }
 
 /// Makes a ring's stages a pool, and perhaps a reader behind it.

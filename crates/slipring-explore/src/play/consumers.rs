@@ -310,7 +310,11 @@ pub fn handler(
     let (mut events, mut quirk) = (0, drive.quirk);
     move |seq, event| {
         events += 1;
-        let due = quirk.take_if(|(at, _)| events >= *at).map(|(_, quirk)| quirk);
+        let due = match quirk {
+            // The last event may be the one that matters.
+            Some((at, Quirk::Await(stage))) if events >= at => Some(Quirk::Await(stage)),
+            _ => quirk.take_if(|(at, _)| events >= *at).map(|(_, quirk)| quirk),
+        };
         let fails = matches!(due, Some(Quirk::Panic | Quirk::Fail));
         let trail = match fails && on_fault == Fault::Skip {
             true => watch.look_in_vain(seq, event),

@@ -25,10 +25,12 @@
 //! - I1: the choice affects only the speed. A thread that finds no entry by rules 1 and 2 checks
 //!   all other entries before it waits.
 
+use crate::base::sync::shortened;
+
 /// Largest number of turns in a row that a thread takes at one entry while other entries are ready.
 /// In the example `readings` on one core, limits of 1 to 8 turns cost two percent of the rows per
 /// second.
-const STAYS: usize = 16;
+const STAYS: u64 = 16;
 
 /// Time after which a thread makes a fair choice, in nanoseconds. The chosen entry often ran on
 /// another core before, and its handler's state takes some microseconds to follow. An interval of 2
@@ -45,7 +47,7 @@ pub(super) struct History {
     /// Number of turns.
     count: usize,
     /// Number of turns in a row that were taken at the entry `last` and left events there.
-    stays: usize,
+    stays: u64,
     /// Readings of the coarse clock: at the end of the last turn, and at the time when the last
     /// fair choice was due.
     ended: u64,
@@ -92,7 +94,7 @@ impl History {
 
     /// Returns the entry that rule 1 chooses, if any.
     pub(super) fn stay(&self) -> Option<usize> {
-        self.last.filter(|_| !self.stays.is_multiple_of(STAYS))
+        self.last.filter(|_| !self.stays.is_multiple_of(shortened(STAYS)))
     }
 
     /// Returns whether a fair choice is due. A fair choice takes the entries in the order of
