@@ -35,6 +35,23 @@ pub struct Event {
     /// The request that its first reader answers with the event's identity, or keeps. This lock is
     /// real, and never held where another thread can be chosen.
     request: Mutex<Option<Request>>,
+    life: Dropped,
+}
+
+/// Notices whether its event is dropped exactly once.
+#[derive(Debug)]
+struct Dropped(slipring_coherence::Life);
+
+impl Default for Dropped {
+    fn default() -> Dropped {
+        Dropped(slipring_coherence::Life::begin())
+    }
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// Promises that are neither fulfilled nor dropped. This lock is real, as that of an event.
@@ -65,6 +82,7 @@ pub trait Seen {
 
 impl Seen for Event {
     fn parts(&self) -> &Parts {
+        self.life.0.go_on();
         &self.parts
     }
     fn answer(&self) {

@@ -17,7 +17,8 @@ pub enum Shape {
     Rings,
     /// A ring that processes share, which die and come again.
     Processes,
-    /// One full ring, whose producers are closed while they wait for room.
+    /// One full ring, whose producers are closed while they wait for room; or one whose last
+    /// producer goes while another one comes.
     Closing,
     /// One ring without stages.
     Bare,

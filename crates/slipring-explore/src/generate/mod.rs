@@ -15,8 +15,8 @@ use crate::shape::{Scale, Shape};
 
 use parts::{library, producers, ring};
 use twists::{
-    add_visitors, add_workers, await_a_stage, close_full, come_late, disrupt, end_with_request,
-    nest, pool, tap, wait_inside,
+    add_visitors, add_workers, await_a_stage, close_full, come_late, come_while_one_goes, disrupt,
+    end_with_request, nest, pool, tap, wait_inside,
 };
 
 /// Returns the program of a seed.
@@ -82,6 +82,7 @@ pub fn program(shape: Shape, seed: u64) -> Program {
                 *drive = Drive { by: By::ForEach, quirk, ..*drive };
             }
         }
+        Shape::Closing if dice.one_in(4) => come_while_one_goes(dice, &mut program),
         Shape::Closing => close_full(dice, &mut program),
         Shape::Handles if dice.one_in(3) => nest(dice, &mut program),
         Shape::Handles | Shape::Handlers => {

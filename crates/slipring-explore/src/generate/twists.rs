@@ -169,6 +169,16 @@ pub fn come_late(dice: &mut Dice, program: &mut Program, scale: Scale) {
     }
 }
 
+/// Lets a producer come while the only other one goes, and with it the ring's handle.
+pub fn come_while_one_goes(dice: &mut Dice, program: &mut Program) {
+    program.rings[0].stages.truncate(1);
+    let some = |dice: &mut Dice| vec![Verb::Publish(1 + dice.below(2))];
+    let verbs = if dice.one_in(2) { Vec::new() } else { some(dice) };
+    let goes = Actor::Producer { ring: 0, verbs };
+    let comes = Actor::Late { ring: 0, last: true, verbs: some(dice) };
+    program.actors = vec![goes, comes];
+}
+
 /// Lets a producer close the ring while the others wait for room, or have just got it.
 pub fn close_full(dice: &mut Dice, program: &mut Program) {
     let ring = &mut program.rings[0];

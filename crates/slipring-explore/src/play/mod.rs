@@ -65,7 +65,7 @@ pub fn play(program: &Program, schedule: &Schedule) -> Result<Report, Broken> {
     let simulation = Simulation::new(&machine).schedule(schedule.clone());
     let run = simulation
         .thread("main", || {
-            if let Err(error) = run_all(program, &logs) {
+            if let Err(error) = run_and_free(program, &logs) {
                 *refused.lock().expect("no thread panics with it") = Some(error);
             }
         })
@@ -87,6 +87,18 @@ pub fn play(program: &Program, schedule: &Schedule) -> Result<Report, Broken> {
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     Builder::new().name(name).spawn(body).expect("the machine has cores for all threads")
+}
+
+/// Runs the program, after which all of its events are dropped, and all promises are freed.
+fn run_and_free(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> {
+    let begun = slipring_coherence::lives();
+    run_all(program, logs)?;
+    let left = slipring_coherence::lives() - begun;
+    // A dead process frees nothing, and its memory is gone with it.
+    if left != 0 && slipring_coherence::deaths() == 0 {
+        logs[0].violation(format!("{left} events or promises are never dropped"));
+    }
+    Ok(())
 }
 
 fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> {

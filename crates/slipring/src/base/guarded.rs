@@ -57,11 +57,14 @@ impl<V> Guarded<V> {
 }
 
 /// Stands for an allocation in a model: a use is a read, and the freeing is a write. The model
-/// fails if the allocation is never freed.
+/// fails if the allocation is never freed. So does a simulated run, and also if the allocation is
+/// used after it was freed, or freed twice.
 pub(crate) struct GuardedAllocation {
     memory: Guarded<()>,
     #[cfg(slipring_loom)]
     leak: UnsafeCell<Option<loom::alloc::Track<()>>>,
+    #[cfg(slipring_coherence)]
+    life: slipring_coherence::Life,
 }
 
 impl GuardedAllocation {
@@ -70,6 +73,8 @@ impl GuardedAllocation {
             memory: Guarded::new(()),
             #[cfg(slipring_loom)]
             leak: UnsafeCell::new(Some(loom::alloc::Track::new(()))),
+            #[cfg(slipring_coherence)]
+            life: slipring_coherence::Life::begin(),
         }
     }
 
@@ -77,6 +82,8 @@ impl GuardedAllocation {
     #[inline(always)]
     pub(crate) fn touch(&self) {
         self.memory.touch();
+        #[cfg(slipring_coherence)]
+        self.life.go_on();
     }
 
     /// Tells the model checker that the allocation is freed.
@@ -86,6 +93,8 @@ impl GuardedAllocation {
     #[inline(always)]
     pub(crate) unsafe fn freed(&self) {
         self.memory.exclusive();
+        #[cfg(slipring_coherence)]
+        self.life.end();
         #[cfg(slipring_loom)]
         // SAFETY: the caller promises to be the last user, and the model checker has found no other
         // use.

@@ -175,6 +175,7 @@ unsafe fn wake<T>(at: NonNull<Handover<T>>) {
     handover.memory.touch();
     // SAFETY: the sleeper belongs to this half (I3).
     let sleeper = unsafe { (*handover.sleeper.exclusive()).take() };
+    handover.memory.touch();
     let is_last = last_used::take_sleeper(&handover.word, ASLEEP) & ABANDONED != 0;
     if twin!("freed-by-none": is_last => false) {
         // SAFETY: the waiter's half no longer uses the allocation (I4).
