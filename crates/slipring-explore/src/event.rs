@@ -110,6 +110,11 @@ impl Parts {
     /// offset and its length, in bytes.
     pub const KEY: (usize, usize) = (0, 8);
 
+    /// An event that was copied word by word.
+    pub fn of_words([id, trail, again]: [u64; 3]) -> Parts {
+        Parts { id, trail, again }
+    }
+
     /// The event's identity.
     pub fn id(&self) -> u64 {
         self.id

@@ -250,6 +250,8 @@ pub enum Quirk {
     AwaitProducers,
     /// The handler makes so many calls of another handle of its ring.
     Nested(u64),
+    /// A writer's handle between processes passes over the suspects, before it lends an event.
+    PassOver,
 }
 
 /// An action of a producer.
@@ -271,6 +273,8 @@ pub enum Verb {
     OrDrop(u64),
     /// `publish_or_drop`, until it has published so many times.
     Insist(u64),
+    /// `try_publish`, so many times, each after a wait for room of one's own.
+    When(u64, Room),
     /// `publish_async`, so many times; the future is dropped once in so many polls that found the
     /// ring full (0: never).
     Task(u64, u64),
@@ -323,6 +327,15 @@ pub enum Answer {
     Try,
     /// Nothing: it is dropped.
     Drop,
+}
+
+/// How a producer waits for room before it publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Room {
+    /// `remaining`, with a spin hint while there is none.
+    Remaining,
+    /// A selector.
+    Select,
 }
 
 /// The fate of a claim.

@@ -8,7 +8,8 @@ use slipring::segment::OnDeath;
 use slipring_coherence::Dice;
 
 use crate::plan::{
-    By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits, drain,
+    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, Room, StagePlan, Verb, Waits,
+    drain,
 };
 use crate::shape::Scale;
 
@@ -25,9 +26,21 @@ pub struct SegmentPlan {
     pub producers: Vec<Vec<Verb>>,
     /// The processes that join taps, by the taps' numbers.
     pub subscribers: Vec<(usize, Drive)>,
+    /// Two handles of different stages, each as its stage and its number there, that belong to one
+    /// process. It polls them in turn, or by a selector if one of them is driven so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub together: Option<[(usize, usize); 2]>,
+    /// Microseconds after which a process comes again whose death is told. Those that find nothing
+    /// pause meanwhile. 0: it comes at once.
+    #[serde(default)]
+    pub absent: u64,
     /// How often a process that has no part looks at the positions and counts; 0: there is none.
     #[serde(default)]
     pub looks: u64,
+    /// How often an onlooker copies the events, and looks at the words of all positions; 0: there
+    /// is none.
+    #[serde(default)]
+    pub copies: u64,
 }
 
 /// The effect of a process's death.
@@ -68,6 +81,7 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
             Kind::PoolReader,
             Kind::PoolWriter,
             Kind::ShardReader,
+            Kind::ShardWriter,
             Kind::Tap,
         ],
     };
@@ -119,19 +133,35 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
         let mut verbs: Vec<Verb> = verbs.collect();
         if stays && dice.one_in(3) {
             drain(&mut verbs);
+        } else if producers > 1 && dice.one_in(8) {
+            verbs.push(Verb::CloseAll);
         }
         verbs
     };
     let taps: Vec<usize> =
         (0..ring.stages.len()).filter(|&stage| ring.stages[stage].kind == Kind::Tap).collect();
+    let together = together(dice, &ring);
+    let tells = on_death.iter().chain([&producer_on_death]).any(|death| *death == Death::Tell);
+    let absent = tells && ring.wait != Waits::BusySpin && dice.one_in(4);
     SegmentPlan {
+        together,
+        absent: if absent { 20_000 } else { 0 },
         on_death,
         producer_on_death,
         producers: (0..producers).map(|_| verbs(dice)).collect(),
         subscribers: subscribers(dice, &taps, capacity),
         looks: if dice.one_in(3) { 1 + dice.below(8) } else { 0 },
+        copies: if dice.one_in(5) { 1 + dice.below(6) } else { 0 },
         ring,
     }
+}
+
+/// Returns two handles of different stages, for one process.
+fn together(dice: &mut Dice, ring: &RingPlan) -> Option<[(usize, usize); 2]> {
+    let handles = |stage: usize| (0..ring.stages[stage].drives.len()).map(move |it| (stage, it));
+    let all: Vec<(usize, usize)> = (0..ring.stages.len()).flat_map(handles).collect();
+    let [one, other] = [(); 2].map(|()| dice.pick(&all));
+    (one.0 != other.0 && dice.one_in(2)).then_some([one, other])
 }
 
 fn subscribers(dice: &mut Dice, taps: &[usize], capacity: usize) -> Vec<(usize, Drive)> {
@@ -146,17 +176,19 @@ fn subscribers(dice: &mut Dice, taps: &[usize], capacity: usize) -> Vec<(usize, 
 }
 
 fn drive(dice: &mut Dice, capacity: usize) -> Drive {
-    let by = match dice.below(8) {
+    let by = match dice.below(9) {
         0..2 => By::ForEach,
         2 => By::Poll,
         3 => By::Batch,
         4 => By::Try,
         5 => By::Deadline(dice.below(100)),
         6 => By::Raw,
+        7 => By::Select,
         _ => By::Task(dice.pick(&[0, 1, 3])),
     };
-    let quirk = dice.one_in(5).then(|| {
-        (1 + dice.below(5), dice.pick(&[Quirk::DropBatch, Quirk::ReleaseFront, Quirk::Leave]))
+    let quirk = dice.one_in(4).then(|| {
+        let quirks = [Quirk::DropBatch, Quirk::ReleaseFront, Quirk::Leave, Quirk::PassOver];
+        (1 + dice.below(5), dice.pick(&quirks))
     });
     Drive { by, max: 1 + dice.below(2 * capacity as u64) as usize, quirk }
 }
@@ -164,7 +196,7 @@ fn drive(dice: &mut Dice, capacity: usize) -> Drive {
 fn verb(dice: &mut Dice, capacity: usize, scale: Scale) -> Verb {
     let some = |dice: &mut Dice| 1 + dice.below(scale.events);
     let len = |dice: &mut Dice| 1 + dice.below(capacity as u64) as usize;
-    match dice.below(13) {
+    match dice.below(15) {
         0..3 => Verb::Publish(some(dice)),
         3..5 => Verb::Try(some(dice)),
         5 => Verb::By(dice.below(100)),
@@ -179,6 +211,8 @@ fn verb(dice: &mut Dice, capacity: usize, scale: Scale) -> Verb {
             false => Verb::OrDrop(some(dice)),
         },
         11 => Verb::Conflate(1 + dice.below(3) as usize, some(dice)),
+        12 => Verb::When(some(dice), dice.pick(&[Room::Remaining, Room::Select])),
+        13 => Verb::Ask(1 + dice.below(2), dice.pick(&[Answer::Wait, Answer::Try])),
         _ => Verb::Task(some(dice), dice.pick(&[0, 0, 1])),
     }
 }

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use slipring_coherence::{Order, Schedule};
 
 use crate::case::Case;
-use crate::plan::{By, Drive, Front, Kind, Quirk, StagePlan, Verb, Waits};
+use crate::plan::{By, Drive, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits};
 use crate::program::{Actor, Program};
+use crate::segment::SegmentPlan;
 
 /// Number of schedules under which a smaller program may fail.
 const SCHEDULES: u64 = 60;
@@ -177,7 +178,67 @@ fn candidates(program: &Program) -> Vec<Program> {
             }
         }
     }
+    for segment in 0..program.segments.len() {
+        for smaller in smaller_segments(&program.segments[segment]) {
+            push(&|program| program.segments[segment] = smaller.clone());
+        }
+    }
     all.retain(|program| (0..program.rings.len()).all(|ring| is_sound(program, ring)));
+    all
+}
+
+/// Returns smaller segments, those first that leave out the most.
+fn smaller_segments(segment: &SegmentPlan) -> Vec<SegmentPlan> {
+    let mut all = Vec::new();
+    let mut push = |change: &dyn Fn(&mut SegmentPlan)| {
+        let mut smaller = segment.clone();
+        change(&mut smaller);
+        all.push(smaller);
+    };
+    for stage in 0..segment.ring.stages.len() {
+        push(&|segment| {
+            take_out(&mut segment.ring, stage);
+            segment.on_death.remove(stage);
+            segment.together = None;
+            segment.subscribers.retain(|(tap, _)| *tap != stage);
+            segment.subscribers.iter_mut().for_each(|(tap, _)| *tap -= usize::from(*tap > stage));
+        });
+    }
+    for producer in 0..segment.producers.len() {
+        push(&|segment| _ = segment.producers.remove(producer));
+    }
+    for subscriber in 0..segment.subscribers.len() {
+        push(&|segment| _ = segment.subscribers.remove(subscriber));
+    }
+    push(&|segment| segment.together = None);
+    push(&|segment| segment.looks = 0);
+    push(&|segment| segment.copies = 0);
+    push(&|segment| segment.absent = 0);
+    for producer in 0..segment.producers.len() {
+        for verb in 0..segment.producers[producer].len() {
+            push(&|segment| _ = segment.producers[producer].remove(verb));
+            for smaller in smaller_verbs(segment.producers[producer][verb]) {
+                push(&|segment| segment.producers[producer][verb] = smaller);
+            }
+        }
+    }
+    push(&|segment| segment.ring.first = 0);
+    push(&|segment| segment.ring.capacity = (segment.ring.capacity / 2).max(1));
+    push(&|segment| segment.ring.wait = Waits::Park);
+    for stage in 0..segment.ring.stages.len() {
+        for drive in 0..segment.ring.stages[stage].drives.len() {
+            push(&|segment| segment.ring.stages[stage].drives[drive].quirk = None);
+            push(&|segment| segment.ring.stages[stage].drives[drive].by = By::ForEach);
+            push(&|segment| segment.ring.stages[stage].drives[drive].max = 1);
+        }
+    }
+    let fits = |segment: &SegmentPlan| {
+        let stages = &segment.ring.stages;
+        stages.iter().any(|stage| stage.kind != Kind::Tap)
+            && stages.iter().all(|stage| stage.drives.len() <= segment.ring.capacity)
+            && !segment.producers.is_empty()
+    };
+    all.retain(|smaller| smaller != segment && fits(smaller));
     all
 }
 
@@ -263,6 +324,7 @@ fn smaller_verbs(verb: Verb) -> Vec<Verb> {
         Verb::Conflate(room, values) => {
             halves(values).map(|values| Verb::Conflate(room, values)).collect()
         }
+        Verb::When(times, how) => halves(times).map(|times| Verb::When(times, how)).collect(),
         Verb::Raw(len) => halves(len as u64).map(|len| Verb::Raw(len as usize)).collect(),
         _ => Vec::new(),
     }
@@ -298,10 +360,10 @@ fn remove_ring(program: &mut Program, ring: usize) {
     }
 }
 
-fn remove_stage(program: &mut Program, ring: usize, stage: usize) {
-    let stages = &mut program.rings[ring].stages;
-    let removed = stages.remove(stage);
-    for later in stages.iter_mut() {
+/// Takes a stage out of a ring. Those behind it follow those before it.
+fn take_out(ring: &mut RingPlan, stage: usize) {
+    let removed = ring.stages.remove(stage);
+    for later in ring.stages.iter_mut() {
         if later.after.contains(&stage) {
             later.after.extend(removed.after.iter().copied());
         }
@@ -310,10 +372,14 @@ fn remove_stage(program: &mut Program, ring: usize, stage: usize) {
         later.after.sort_unstable();
         later.after.dedup();
     }
+    ring.repair();
+}
+
+fn remove_stage(program: &mut Program, ring: usize, stage: usize) {
+    take_out(&mut program.rings[ring], stage);
     if program.nested.is_some_and(|nested| nested.iter().any(|(of, _)| *of >= stage)) {
         program.nested = None;
     }
-    program.rings[ring].repair();
     for drive in program.rings[ring].stages.iter_mut().flat_map(|stage| &mut stage.drives) {
         if let Some((_, Quirk::Await(other))) = &mut drive.quirk {
             match (*other).cmp(&stage) {

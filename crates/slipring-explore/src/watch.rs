@@ -76,6 +76,11 @@ impl Watch {
         }
     }
 
+    /// The stage's number.
+    pub fn stage(&self) -> usize {
+        self.stage
+    }
+
     /// The ring's log.
     pub fn log(&self) -> &Log {
         &self.log
@@ -145,17 +150,13 @@ impl Watch {
 
     /// Checks an event that is lent, at two moments. Returns its new trail, for a writer.
     pub fn look_in_vain(&self, seq: u64, event: &dyn Seen) -> u64 {
-        let trail = |event: &Parts| {
-            self.writers
-                .iter()
-                .fold(event.first_trail(), |trail, &writer| after_write(trail, writer))
-        };
         let first = *event.parts();
-        let own = after_write(trail(&first), self.stage);
-        if self.repeats_at(seq) && first.trail() == own {
-            return own;
+        let trails = self.trails(seq, &first);
+        let own = |trail: &u64| after_write(*trail, self.stage);
+        if self.repeats_at(seq) && trails.iter().map(own).any(|own| own == first.trail()) {
+            return first.trail();
         }
-        if !first.is_whole() || first.trail() != trail(&first) {
+        if !first.is_whole() || !trails.contains(&first.trail()) {
             self.log.violation(format!(
                 "stage s{} got a torn event, or one without its writers, at {seq}: {first:x?}",
                 self.stage
@@ -173,7 +174,29 @@ impl Watch {
             ));
         }
         self.log.check_marks(self.stage, seq);
-        own
+        own(&first.trail())
+    }
+
+    /// Returns the trails that an event may have before this stage.
+    fn trails(&self, seq: u64, event: &Parts) -> Vec<u64> {
+        self.log.trails(&self.writers, seq, event)
+    }
+
+    /// Passes over the suspects of a handle that has not lent an event yet: the position and the
+    /// identity that each of their slots has.
+    pub fn passes_over(&self, slots: impl IntoIterator<Item = (u64, u64)>) {
+        slots.into_iter().for_each(|(seq, id)| self.log.passes_over(self.stage, seq, id));
+    }
+
+    /// Notes which positions may come again in this call, as its batch has told, and no others.
+    pub fn repeats_only(&mut self, redelivered: (u64, usize)) -> bool {
+        self.redelivered = redelivered;
+        std::mem::replace(&mut self.repeats, false)
+    }
+
+    /// Notes whether any event may come again.
+    pub fn repeats_any(&mut self, repeats: bool) {
+        self.repeats = repeats;
     }
 
     /// Notes that an event was handled, and will not be delivered again. Returns whether it is the

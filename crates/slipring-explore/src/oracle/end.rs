@@ -43,11 +43,9 @@ impl Log {
     /// Checks how many deaths the seats of a party have counted.
     pub fn check_deaths(&self, party: usize, counted: u64) {
         let notes = self.notes();
-        let died = notes
-            .seated
-            .iter()
-            .filter(|(process, (of, _))| *of == party && slipring_coherence::has_died(**process));
-        let surely: Vec<bool> = died.map(|(_, (_, surely))| *surely).collect();
+        let of_party = notes.seated.range((party, 0)..=(party, u32::MAX));
+        let died = of_party.filter(|((_, process), _)| slipring_coherence::has_died(*process));
+        let surely: Vec<bool> = died.map(|(_, surely)| *surely).collect();
         drop(notes);
         let least = surely.iter().filter(|surely| **surely).count() as u64;
         let most = surely.len() as u64;
@@ -91,6 +89,12 @@ impl Log {
             .filter(|(_, fate)| matches!(fate, Fate::Published(_)))
             .map(|(id, _)| *id)
             .collect();
+        for (seq, id) in &notes.copied {
+            if positions.get(seq).is_some_and(|handled| handled != id) {
+                wrong
+                    .push(format!("an onlooker copied event {id:x} at {seq}, and no stage had it"));
+            }
+        }
         // An event that was published before all producers were closed is handled all the same.
         let ends_well = |how: &Disruption| *how == Disruption::CloseAll;
         let all_well = notes.disruptions.iter().all(ends_well);

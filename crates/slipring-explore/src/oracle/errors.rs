@@ -55,7 +55,7 @@ impl Log {
         };
         let notes = self.notes();
         let mut seated = notes.seated.iter();
-        seated.any(|(process, (party, _))| named(*party) && slipring_coherence::has_died(*process))
+        seated.any(|((party, process), _)| named(*party) && slipring_coherence::has_died(*process))
     }
 
     /// Checks the answer to a request whose promise is kept. Returns whether an answer may still

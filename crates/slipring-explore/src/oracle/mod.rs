@@ -9,6 +9,7 @@
 //! A violation is noted and the program goes on, because a panic would be an event of its own: the
 //! graph would fail, and the violation be hidden by its consequences.
 
+pub mod deaths;
 mod end;
 mod errors;
 
@@ -19,6 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use slipring::{Marks, PRODUCER, WaitError};
 
 use crate::plan::{Front, Kind, RingPlan, StagePlan};
+use crate::segment::SegmentPlan;
 
 /// How a graph was disrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,13 +57,22 @@ struct Notes {
     retried: Vec<String>,
     /// The positions and identities that observers saw.
     observed: Vec<(u64, u64)>,
+    /// The positions and identities that an onlooker has copied.
+    copied: Vec<(u64, u64)>,
     /// The stage and the position of the failure that calls have told of.
     failure: Option<(String, Option<u64>)>,
     /// Whether processes share the ring.
     processes: bool,
-    /// The processes that have had a seat, or have tried to take one: the party, and whether they
-    /// have it for certain.
-    seated: BTreeMap<u32, (usize, bool)>,
+    /// The party and the number of each process that has had a seat, or has tried to take one, and
+    /// whether it has the seat for certain.
+    seated: BTreeMap<(usize, u32), bool>,
+    /// The plan of the segment that processes share.
+    segment: Option<SegmentPlan>,
+    /// Number of threads that recover a dead process at this moment.
+    recoveries: usize,
+    /// The events that a stage has passed over, and that may lack its trail: the stage, and the
+    /// position.
+    passed: BTreeSet<(usize, u64)>,
     /// Whether readers of taps may have been asked to leave.
     evicts: bool,
     /// Readers of taps that were asked to leave and have not left, by their numbers.
@@ -327,21 +338,6 @@ impl Log {
         self.notes().observed.push((seq, id));
     }
 
-    /// Notes that processes share the ring, which come and go.
-    pub fn shared_by_processes(&self) {
-        self.notes().processes = true;
-    }
-
-    /// Notes that a process has a seat of a party, or if not `surely`, may have one.
-    pub fn seated(&self, process: u32, party: usize, surely: bool) {
-        self.notes().seated.insert(process, (party, surely));
-    }
-
-    /// Returns whether a process that has died had a seat for certain.
-    pub fn had_seat(&self, process: u32) -> bool {
-        self.notes().seated.get(&process).is_some_and(|(_, surely)| *surely)
-    }
-
     /// Notes that readers of taps are asked to leave.
     pub fn evict(&self) {
         self.notes().evicts = true;
@@ -369,6 +365,13 @@ impl Log {
         let (seen, place) = (&notes.seen[stage], self.place(seq));
         let before = |at: &&u64| self.place(**at) < place;
         notes.seen[other].keys().filter(before).all(|at| seen.contains_key(at))
+    }
+
+    /// Returns whether the last stage has handled an event.
+    pub fn is_answered(&self, id: u64) -> bool {
+        let last = self.plan.stages.iter().rposition(|stage| stage.kind != Kind::Tap);
+        let notes = self.notes();
+        last.is_none_or(|last| notes.seen[last].values().any(|seen| *seen == id))
     }
 
     /// Returns whether a stage has not handled all published events.

@@ -4,6 +4,7 @@
 //! - I2: An event is noted as handled by the call that released it, or was about to: an event of a
 //!   batch that is dropped, or of a handler that panics, comes again.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use slipring_coherence::sync;
 use super::env::Env;
 use super::handles::{Ask, Finish, Handle};
 use crate::event::Seen;
+use crate::oracle::deaths::Told;
 use crate::oracle::{Disruption, goes_on};
 use crate::plan::{By, Drive, Fault, Quirk};
 use crate::watch::Watch;
@@ -34,11 +36,14 @@ pub struct Progress<'a> {
     /// Number of events that were handed to the handler.
     events: u64,
     leaves: bool,
+    /// Whether it has dropped a batch unreleased.
+    repeats: bool,
     /// Whether the graph fails if it leaves.
     leaving_fails: bool,
     mirror: Option<Mirror<[u64; 3]>>,
     /// Another handle of the ring, which the handler calls.
     inner: Option<Box<(Box<dyn Handle>, Progress<'a>)>>,
+    told: Told,
 }
 
 impl Progress<'_> {
@@ -84,6 +89,7 @@ impl Progress<'_> {
             Quirk::AwaitProducers => self.watch.await_producers(),
             Quirk::Nested(calls) => self.call_inner(calls),
             Quirk::Fail | Quirk::DropBatch | Quirk::ForgetBatch | Quirk::ReleaseFront => {}
+            Quirk::PassOver => {}
         }
     }
 
@@ -117,12 +123,20 @@ impl Progress<'_> {
         };
         if matches!(finish, Finish::Drop | Finish::Forget) {
             self.watch.may_repeat();
+            self.repeats = true;
         }
+        // A batch tells what may come again after a death. A batch that this handle itself has
+        // dropped comes again untold.
+        let tells = handle.tells_again() && !self.repeats;
+        let again = Cell::new((0, 0));
         let released = matches!(finish, Finish::All | Finish::FrontFirst);
         let (max, mut quirk) = (self.drive.max, quirk);
         let mut first = None;
-        let found = handle.batch(ask, max, finish, &mut |seq, event| {
+        let found = handle.batch(ask, max, finish, &again, &mut |seq, event| {
             first.get_or_insert(seq);
+            if tells {
+                self.watch.repeats_only(again.get());
+            }
             let trail = self.watch.look(seq, event);
             if let Some(quirk) = quirk.take() {
                 self.act(quirk, seq);
@@ -133,6 +147,9 @@ impl Progress<'_> {
             }
             trail
         });
+        if tells {
+            self.watch.repeats_any(true);
+        }
         if let (Some(first), Ok(len)) = (first, &found) {
             self.watch.called(first, *len as u64, max);
         }
@@ -162,23 +179,36 @@ impl Progress<'_> {
             By::Task(polls) => self.batch(handle, Ask::Task(polls)),
             By::Raw => handle.raw(max, &mut |seq, event| self.handle(seq, event)),
         };
+        let refused = matches!(found, Err(BatchError::Unavailable | BatchError::Gated { .. }));
         match found {
-            Ok(_) => true,
+            Ok(_) => {
+                self.told.found();
+                true
+            }
+            Err(_) if refused => {
+                self.told.refused(self.watch.log(), self.watch.stage());
+                true
+            }
             Err(error) => {
+                self.told.found();
                 sync::spin_loop();
                 self.watch.log().batch_error(&name, &error)
             }
         }
     }
 
-    fn go_on(&self, name: &str, found: Result<usize, WaitError>) -> bool {
+    fn go_on(&mut self, name: &str, found: Result<usize, WaitError>) -> bool {
         match found {
             Ok(0) => {
-                sync::spin_loop();
+                self.told.refused(self.watch.log(), self.watch.stage());
                 true
             }
-            Ok(_) => true,
+            Ok(_) => {
+                self.told.found();
+                true
+            }
             Err(error) => {
+                self.told.found();
                 // A death may be told again and again, until the dead one comes again.
                 sync::spin_loop();
                 self.watch.log().wait_error(name, &error);
@@ -222,9 +252,11 @@ impl Driven {
             watch,
             events: 0,
             leaves: false,
+            repeats: false,
             leaving_fails,
             mirror,
             inner,
+            told: Told::default(),
         };
         (handle, progress)
     }
@@ -287,14 +319,44 @@ pub fn select(env: &Env, driven: Vec<(usize, Driven)>) {
         driven.into_iter().map(|(ring, driven)| driven.begin(env, ring)).collect();
     let mut selector = Selector::new();
     while !all.is_empty() {
-        let mut handles: Vec<&mut dyn Waitable> =
-            all.iter_mut().map(|(handle, _)| handle.waitable()).collect();
-        let ready = selector.wait(&mut handles, None).expect("it has handles and no deadline");
+        let ready = ready(&mut selector, &mut all);
         let (handle, progress) = &mut all[ready];
         if progress.step(&mut **handle) != After::GoOn {
             all.swap_remove(ready);
         }
     }
+}
+
+/// Waits until one of the handles is ready. Returns its index.
+fn ready(selector: &mut Selector, all: &mut [(Box<dyn Handle>, Progress<'_>)]) -> usize {
+    let mut handles: Vec<&mut dyn Waitable> =
+        all.iter_mut().map(|(handle, _)| handle.waitable()).collect();
+    selector.wait(&mut handles, None).expect("it has handles and no deadline")
+}
+
+/// Drives the handles of one process, in turn or by a selector, until all streams have ended or one
+/// leaves. Calls `leaves` before handles are dropped, with the stage of each. Returns whether all
+/// have ended.
+pub fn alternate(env: &Env, driven: Vec<Driven>, selects: bool, leaves: &dyn Fn(usize)) -> bool {
+    let mut all: Vec<_> = driven.into_iter().map(|driven| driven.begin(env, 0)).collect();
+    let mut selector = Selector::new();
+    let mut turn = 0;
+    while !all.is_empty() {
+        turn = if selects { ready(&mut selector, &mut all) } else { (turn + 1) % all.len() };
+        let (handle, progress) = &mut all[turn];
+        match progress.step(&mut **handle) {
+            After::GoOn => {}
+            After::Ended => {
+                leaves(progress.watch.stage());
+                all.remove(turn);
+            }
+            After::Leave => {
+                all.iter().for_each(|(_, progress)| leaves(progress.watch.stage()));
+                return false;
+            }
+        }
+    }
+    true
 }
 
 /// Returns the handler of a stage that the library runs.

@@ -3,6 +3,7 @@
 //! - I1: `see` is called with each event that a call lends, in their order. For a writer, its
 //!   result is the event's new trail, which is stored before the event is released.
 
+use std::cell::Cell;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -43,18 +44,32 @@ pub enum Finish {
 pub trait Handle: Send {
     fn poll(&mut self, max: usize, see: See<'_>) -> Result<usize, WaitError>;
     fn for_each(&mut self, see: See<'_>) -> Result<u64, WaitError>;
-    /// Takes a batch, and finishes it. Returns its length.
+    /// Takes a batch, and finishes it. Returns its length. A worker's batch between processes tells
+    /// in `again` which of its positions may come again.
     fn batch(
         &mut self,
         ask: Ask,
         max: usize,
         finish: Finish,
+        again: &Cell<(u64, usize)>,
         see: See<'_>,
     ) -> Result<usize, BatchError>;
     /// The positions that may come again, as a handle between processes tells: the first one, and
     /// their number.
     fn redelivered(&self) -> (u64, usize) {
         (0, 0)
+    }
+    /// The positions that may be half-written, if the handle tells.
+    fn suspects(&self) -> Option<(u64, usize)> {
+        None
+    }
+    /// Passes over these positions. Returns the number of their events.
+    fn pass_over(&mut self) -> Result<u64, WaitError> {
+        Ok(0)
+    }
+    /// Whether a batch tells which of its positions may come again.
+    fn tells_again(&self) -> bool {
+        false
     }
     /// The handle, for a selector.
     fn waitable(&mut self) -> &mut dyn Waitable;
@@ -143,11 +158,27 @@ macro_rules! each_of_range {
 }
 
 macro_rules! handle {
-    ($([$($layout:ident)?] $type:ty, $access:ident $(, $again:ident)?;)*) => { $(
+    ($([$($layout:ident)?] $type:ty, $access:ident
+        $(, again $again:ident)? $(, by_batch $by_batch:ident)?
+        $(, suspects $suspects:ident $pass_over:ident)?;)*) =>
+    { $(
         impl$(<$layout: Layout>)? Handle for Held<$type> {
             $(fn redelivered(&self) -> (u64, usize) {
                 let range = self.0.as_ref().map(|handle| handle.$again());
                 range.map_or((0, 0), |range| (range.first_seq(), range.len()))
+            })?
+
+            $(fn suspects(&self) -> Option<(u64, usize)> {
+                let range = self.0.as_ref()?.$suspects();
+                Some((range.first_seq(), range.len()))
+            }
+
+            fn pass_over(&mut self) -> Result<u64, WaitError> {
+                self.get().$pass_over()
+            })?
+
+            $(fn tells_again(&self) -> bool {
+                stringify!($by_batch) == "redelivered"
             })?
 
             fn poll(&mut self, max: usize, see: See<'_>) -> Result<usize, WaitError> {
@@ -165,9 +196,11 @@ macro_rules! handle {
                 ask: Ask,
                 max: usize,
                 finish: Finish,
+                _again: &Cell<(u64, usize)>,
                 see: See<'_>,
             ) -> Result<usize, BatchError> {
                 let handle = self.get();
+                $(let suspects = handle.$suspects();)?
                 let mut batch = match ask {
                     Ask::Wait => handle.batch(max)?,
                     Ask::Try => handle.try_batch(max)?,
@@ -183,6 +216,12 @@ macro_rules! handle {
                     }
                 };
                 let len = batch.len();
+                $(_again.set((batch.$by_batch().first_seq(), batch.$by_batch().len()));)?
+                $(
+                    let left = suspects.end_seq().wrapping_sub(batch.first_seq()) as i64;
+                    let half_written = left.clamp(0, len as i64) as usize;
+                    assert_eq!(batch.$suspects(), half_written, "suspects of a batch");
+                )?
                 each_of_batch!($access, see, batch);
                 match finish {
                     Finish::All => batch.release(),
@@ -227,11 +266,11 @@ handle! {
     [L] ShardReader<Event, L>, reads;
     [L] ShardWriter<Event, L>, writes;
     [L] Subscription<Event, L>, reads;
-    [] SegmentConsumer<Parts, Reading, Seated>, reads, redelivered;
-    [] SegmentConsumer<Parts, Writing, Seated>, writes, redelivered;
-    [] SegmentConsumer<Parts, Reading, SeatedWorker>, reads, redelivered;
-    [] SegmentConsumer<Parts, Writing, SeatedWorker>, writes, redelivered;
-    [] SegmentConsumer<Parts, Reading, SeatedShard>, reads, redelivered;
-    [] SegmentConsumer<Parts, Writing, SeatedShard>, writes, redelivered;
+    [] SegmentConsumer<Parts, Reading, Seated>, reads, again redelivered;
+    [] SegmentConsumer<Parts, Writing, Seated>, writes, again redelivered, suspects suspects pass_over_suspects;
+    [] SegmentConsumer<Parts, Reading, SeatedWorker>, reads, again redelivered, by_batch redelivered;
+    [] SegmentConsumer<Parts, Writing, SeatedWorker>, writes, again redelivered, by_batch redelivered;
+    [] SegmentConsumer<Parts, Reading, SeatedShard>, reads, again redelivered;
+    [] SegmentConsumer<Parts, Writing, SeatedShard>, writes, again redelivered, suspects suspects pass_over_suspects;
     [] SegmentConsumer<Parts, Reading, Joined>, reads;
 }

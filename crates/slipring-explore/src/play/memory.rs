@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slipring::segment::{
-    Areas, Declaration, Participant, Proof, SegmentRing, StageDeclaration, StageDelivery, on_heap,
+    Areas, Declaration, Needs, Participant, Proof, SegmentRing, StageDeclaration, StageDelivery,
+    on_heap,
 };
 use slipring::{BuildError, Wait};
 use slipring_coherence::has_died;
@@ -82,6 +83,7 @@ impl Places {
 pub struct Proofs {
     places: Arc<Places>,
     process: u32,
+    log: Arc<Log>,
 }
 
 impl Proof for Proofs {
@@ -92,8 +94,10 @@ impl Proof for Proofs {
         if !self.places.begin_recovery(number, self.process) {
             return false;
         }
+        self.log.recovers(true);
         settle();
         self.places.leave(number);
+        self.log.recovers(false);
         true
     }
     fn pid(&self, number: u32) -> u32 {
@@ -107,11 +111,12 @@ pub struct Heap {
     areas: Areas,
     pub places: Arc<Places>,
     wait: Wait,
+    log: Arc<Log>,
 }
 
 impl Heap {
     /// Makes a new segment.
-    pub fn new(plan: &SegmentPlan) -> Result<Heap, BuildError> {
+    pub fn new(plan: &SegmentPlan, log: &Arc<Log>) -> Result<Heap, BuildError> {
         let ring = &plan.ring;
         let stage = |(number, death): (usize, &crate::segment::Death)| {
             let stage = &ring.stages[number];
@@ -140,14 +145,51 @@ impl Heap {
             producer_on_death: plan.producer_on_death.effect(),
         };
         let areas = on_heap::<Parts>(&declaration)?;
-        Ok(Heap { declaration, areas, places: Arc::default(), wait: ring.wait.strategy() })
+        let (wait, log) = (ring.wait.strategy(), log.clone());
+        Ok(Heap { declaration, areas, places: Arc::default(), wait, log })
+    }
+
+    fn proofs(&self, process: u32) -> Proofs {
+        Proofs { places: self.places.clone(), process, log: self.log.clone() }
+    }
+
+    /// The memory that the segment's ring needs.
+    pub fn needs(&self) -> Needs {
+        self.declaration.needs::<Parts>().expect("the segment was made so")
+    }
+
+    /// The areas of the segment.
+    pub fn areas(&self) -> &Areas {
+        &self.areas
+    }
+
+    /// Loads the stamp of a position's slot, of whatever lap.
+    pub fn stamp(&self, seq: u64) -> u64 {
+        self.word(seq, 0)
+    }
+
+    /// Copies the event of a position's slot, word by word. Other threads may change it between two
+    /// words.
+    pub fn event(&self, seq: u64) -> [u64; 3] {
+        [1, 2, 3].map(|word| self.word(seq, word))
+    }
+
+    /// Loads a word of a position's slot: the stamp, and then the event's.
+    fn word(&self, seq: u64, word: usize) -> u64 {
+        const { assert!(size_of::<Parts>() == 24 && align_of::<Parts>() == 8) };
+        let number = seq as usize & (self.declaration.capacity - 1);
+        let slot = self.areas.stamps.cast::<[u64; 4]>();
+        point();
+        // SAFETY: I1. A slot is a stamp and a `Parts` behind it. All virtual threads share one
+        // system thread, so no other access happens at once.
+        unsafe { slot.add(number).cast::<u64>().add(word).read_volatile() }
     }
 
     /// Attaches a process as the participant `number`.
     pub fn attach(&self, number: u32, process: u32) -> Result<SegmentRing<Parts>, BuildError> {
         let participant = Participant {
             number,
-            proof: Arc::new(Proofs { places: self.places.clone(), process }),
+            proof: Arc::new(self.proofs(process)),
             notice: Duration::from_micros(100),
             always_fences: !slipring_coherence::has_membarrier(),
             wait: self.wait.clone(),
@@ -183,7 +225,7 @@ impl Heap {
     }
 
     fn recover(&self, ring: &SegmentRing<Parts>, dead: u32, process: u32) -> bool {
-        let proof = Proofs { places: self.places.clone(), process };
+        let proof = self.proofs(process);
         let found = || proof.is_dead(dead).then(|| proof.pid(dead));
         (0..ring.seats()).for_each(|seat| _ = ring.seat(seat).find_dead(dead, found));
         let mut settle = || (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));

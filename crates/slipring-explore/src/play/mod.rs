@@ -2,12 +2,14 @@
 //!
 //! - I1: All threads of a program are joined before its logs are checked.
 
+mod answers;
 mod chains;
 mod consumers;
 mod env;
 mod handles;
 mod memory;
 mod observers;
+mod onlooker;
 mod processes;
 mod producers;
 mod rings;

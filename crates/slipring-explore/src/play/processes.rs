@@ -9,27 +9,39 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
-use slipring::StartAt;
-use slipring::segment::SegmentRing;
-use slipring_coherence::sync::{Builder, JoinHandle, spin_loop};
+use slipring::segment::{SegmentRing, shard_of_bytes};
+use slipring::{ClaimError, StartAt};
+use slipring_coherence::sync::{self, Builder, JoinHandle, spin_loop};
 
-use super::consumers::Driven;
+use super::answers::await_request;
+use super::consumers::{Driven, alternate};
 use super::env::Env;
 use super::handles::{Handle, Held};
 use super::memory::Heap;
-use super::producers::act;
+use super::onlooker::Onlooker;
+use super::producers::{Acts, act};
 use crate::event::Parts;
 use crate::oracle::{Disruption, Log};
-use crate::plan::{Drive, Kind, Quirk, StagePlan, Verb};
+use crate::plan::{Answer, By, Drive, Kind, Quirk, StagePlan, Verb};
 use crate::segment::{Death, SegmentPlan};
 use crate::watch::Watch;
+
+/// A handle's place: its stage, its number there, and how it is driven.
+#[derive(Clone)]
+struct Place {
+    stage: usize,
+    kind: Kind,
+    handle: usize,
+    drive: Drive,
+}
 
 /// The part of a process.
 #[derive(Clone)]
 enum Role {
-    /// Drives the handle of this number, of a stage.
-    Stage { stage: usize, kind: Kind, handle: usize, drive: Drive },
+    /// Drives handles of stages, one or two.
+    Stages(Vec<Place>),
     /// Publishes.
     Producer { verbs: Vec<Verb>, shared: bool, done: Arc<AtomicUsize> },
     /// Joins a tap.
@@ -49,18 +61,30 @@ enum Ended {
 /// Runs the processes of a segment until all have ended. `first`: a number that no other virtual
 /// process has, nor those after it.
 pub fn run(plan: &SegmentPlan, log: &Arc<Log>, first: u32) -> Result<(), slipring::BuildError> {
-    log.shared_by_processes();
-    let heap = Arc::new(Heap::new(plan)?);
+    log.shared_by_processes(plan);
+    let heap = Arc::new(Heap::new(plan, log)?);
     let mut roles = Vec::new();
     for (stage, of) in plan.ring.stages.iter().enumerate() {
-        let drives = of.drives.iter().enumerate();
-        roles.extend(drives.map(|(handle, drive)| Role::Stage {
+        let place = |(handle, drive): (usize, &Drive)| Place {
             stage,
             kind: of.kind,
             handle,
             drive: *drive,
-        }));
+        };
+        roles.extend(of.drives.iter().enumerate().map(place).map(|place| vec![place]));
     }
+    if let Some(together) = plan.together {
+        let places = together.map(|(stage, handle)| {
+            roles.iter().position(|all| (all[0].stage, all[0].handle) == (stage, handle))
+        });
+        if let [Some(one), Some(other)] = places
+            && one < other
+        {
+            let moved = roles.remove(other);
+            roles[one].extend(moved);
+        }
+    }
+    let mut roles: Vec<Role> = roles.into_iter().map(Role::Stages).collect();
     let shared = plan.producers.len() > 1;
     let done = || Arc::new(AtomicUsize::new(0));
     let producer =
@@ -78,23 +102,34 @@ pub fn run(plan: &SegmentPlan, log: &Arc<Log>, first: u32) -> Result<(), sliprin
         let stages = (0..plan.ring.stages.len()).filter(single).collect();
         roles.push(Role::Looker { times: plan.looks, stages });
     }
+    let on_death: Vec<Death> =
+        plan.on_death.iter().chain([&plan.producer_on_death]).copied().collect();
+    let deaths = Deaths { on_death, absent: Duration::from_micros(plan.absent) };
     let keepers: Vec<JoinHandle<()>> = roles
         .into_iter()
         .enumerate()
         .map(|(number, role)| {
             let (heap, log) = (heap.clone(), log.clone());
             let name = format!("keeper {number}");
-            let ends = |death: &Death| matches!(death, Death::Fail | Death::Close);
-            let ends = match &role {
-                Role::Stage { stage, .. } => ends(&plan.on_death[*stage]),
-                Role::Producer { .. } => ends(&plan.producer_on_death),
-                Role::Subscriber { .. } | Role::Looker { .. } => false,
-            };
-            let keep = move || keep(&heap, &log, role, ends, first + 1_000 * number as u32);
+            let deaths = deaths.clone();
+            let keep = move || keep(&heap, &log, role, &deaths, first + 1_000 * number as u32);
             Builder::new().name(name).spawn(keep).expect("the machine has cores for all")
         })
         .collect();
-    for keeper in keepers {
+    let (seen, own_log) = (heap.clone(), log.clone());
+    let (copies, producers) = (plan.copies, plan.producers.len());
+    let onlooks = move || {
+        let mut onlooker = Onlooker::new(&seen, &own_log, producers);
+        for _ in 0..copies {
+            onlooker.look();
+            spin_loop();
+        }
+    };
+    let onlooker = (copies != 0).then(|| {
+        let started = Builder::new().name("onlooker".to_owned()).spawn(onlooks);
+        started.expect("the machine has cores for all")
+    });
+    for keeper in keepers.into_iter().chain(onlooker) {
         if let Err(payload) = keeper.join() {
             std::panic::resume_unwind(payload);
         }
@@ -125,13 +160,23 @@ fn count_deaths(
     Ok(())
 }
 
-/// Starts a process again and again, until it has nothing left to do. `ends`: whether its death
-/// ends the graph.
-fn keep(heap: &Arc<Heap>, log: &Arc<Log>, mut role: Role, ends: bool, first: u32) {
-    let most = match &role {
-        Role::Stage { drive, .. } | Role::Subscriber { drive, .. } => drive.max,
-        Role::Producer { .. } | Role::Looker { .. } => 0,
+/// The effects of deaths on a keeper.
+#[derive(Clone)]
+struct Deaths {
+    /// The effect of the death of each party's process.
+    on_death: Vec<Death>,
+    /// How long a process stays away whose death is told.
+    absent: Duration,
+}
+
+/// Starts a process again and again, until it has nothing left to do.
+fn keep(heap: &Arc<Heap>, log: &Arc<Log>, mut role: Role, deaths: &Deaths, first: u32) {
+    let parties: Vec<usize> = match &role {
+        Role::Stages(places) => places.iter().map(|place| place.stage).collect(),
+        Role::Producer { .. } => vec![log.plan().stages.len()],
+        Role::Subscriber { .. } | Role::Looker { .. } => Vec::new(),
     };
+    let drives: Vec<Drive> = role.drives().map(|drive| *drive).collect();
     for process in first.. {
         let (own_heap, own_log, own_role) = (heap.clone(), log.clone(), role.clone());
         let life = move || live(&own_heap, &own_log, own_role, process);
@@ -142,23 +187,42 @@ fn keep(heap: &Arc<Heap>, log: &Arc<Log>, mut role: Role, ends: bool, first: u32
         if let Ok(Ended::Over) = ended {
             return;
         }
-        if ended.is_err() && ends && log.had_seat(process) {
-            if let Role::Stage { stage, .. } = role {
-                // The others may have ended without an error.
-                log.disrupt(Disruption::Failure(Log::name(stage)));
+        if ended.is_err() {
+            let had_seat = |party: &&usize| log.had_seat(process, **party);
+            let lost = |death: Death| {
+                let mut seats = parties.iter().filter(had_seat);
+                seats.find(|party| deaths.on_death[**party] == death).copied()
+            };
+            // A process with two places comes again for the sake of the other one.
+            if let (Some(party), 1) = (lost(Death::Fail).or(lost(Death::Close)), parties.len()) {
+                if party < log.plan().stages.len() {
+                    // The others may have ended without an error.
+                    log.disrupt(Disruption::Failure(Log::name(party)));
+                }
+                return;
             }
-            return;
+            if lost(Death::Tell).is_some() {
+                sync::sleep(deaths.absent);
+            }
         }
-        match &mut role {
-            Role::Stage { drive, .. } | Role::Subscriber { drive, .. } => {
-                // Each leaves in its first life only. Lives take one event and several in turn.
-                let leaves = |(_, quirk): &(u64, Quirk)| *quirk == Quirk::Leave;
-                drive.quirk = drive.quirk.filter(|quirk| !leaves(quirk));
-                drive.max = if drive.max == 1 { most } else { 1 };
-            }
-            Role::Producer { .. } | Role::Looker { .. } => {}
+        for (drive, first) in role.drives().zip(&drives) {
+            // Each leaves in its first life only. Lives take one event and several in turn.
+            let leaves = |(_, quirk): &(u64, Quirk)| *quirk == Quirk::Leave;
+            drive.quirk = drive.quirk.filter(|quirk| !leaves(quirk));
+            drive.max = if drive.max == 1 { first.max } else { 1 };
         }
         spin_loop();
+    }
+}
+
+impl Role {
+    /// How its handles are driven.
+    fn drives(&mut self) -> Box<dyn Iterator<Item = &mut Drive> + '_> {
+        match self {
+            Role::Stages(places) => Box::new(places.iter_mut().map(|place| &mut place.drive)),
+            Role::Subscriber { drive, .. } => Box::new(std::iter::once(drive)),
+            Role::Producer { .. } | Role::Looker { .. } => Box::new(std::iter::empty()),
+        }
     }
 }
 
@@ -190,30 +254,33 @@ fn act_out(
         seat
     };
     match role {
-        Role::Stage { stage, kind, handle, drive } => {
-            let seats = ring.seats_of(stage);
-            let own = seats.start + handle;
-            let seat = seat_of(if kind.is_pool() { seats } else { own..own + 1 }, stage);
-            let Some(seat) = seat else { return Ended::Again };
-            // SAFETY: I1, and the stage was declared with this kind.
-            let handle: Box<dyn Handle> = unsafe {
-                match kind {
-                    Kind::Reader => Box::new(Held::new(ring.reader(stage))),
-                    Kind::Writer => Box::new(Held::new(ring.writer(stage))),
-                    Kind::PoolReader => Box::new(Held::new(ring.pool_reader(stage, seat))),
-                    Kind::PoolWriter => Box::new(Held::new(ring.pool_writer(stage, seat))),
-                    Kind::ShardReader => Box::new(Held::new(ring.shard_reader(stage, handle))),
-                    Kind::ShardWriter => Box::new(Held::new(ring.shard_writer(stage, handle))),
-                    Kind::Tap => return Ended::Over,
-                }
-            };
-            let mut watch = Watch::new(log, stage, None);
-            match kind.is_pool() {
-                // A worker is told with each chunk, so any event may come again after a death.
-                true => watch.may_repeat(),
-                false => watch.may_repeat_at(handle.redelivered()),
+        Role::Stages(places) => {
+            let selects = places.iter().any(|place| place.drive.by == By::Select);
+            let alone = places.len() == 1 && !selects;
+            let mut all = Vec::new();
+            for place in &places {
+                let seats = ring.seats_of(place.stage);
+                let own = seats.start + place.handle;
+                let seats = if place.kind.is_pool() { seats } else { own..own + 1 };
+                let Some(seat) = seat_of(seats, place.stage) else {
+                    places.iter().for_each(|place| log.unseated(process, place.stage));
+                    return Ended::Again;
+                };
+                all.push(sit(heap, ring, log, place, seat));
             }
-            drive_to_end(handle, watch, drive, || log.seated(process, stage, false))
+            let leaves = |stage: usize| log.seated(process, stage, false);
+            if alone && let Some(driven) = all.pop() {
+                return ended(driven.run_until(&Env::default(), 0, || leaves(places[0].stage)));
+            }
+            for driven in &mut all {
+                driven.drive.by = match driven.drive.by {
+                    _ if selects => By::Select,
+                    // A wait in one handle's call would hold up the other.
+                    by @ (By::Try | By::Raw) => by,
+                    _ => By::Poll,
+                };
+            }
+            ended(alternate(&Env::default(), all, selects, &leaves))
         }
         Role::Producer { verbs, shared, done } => {
             if ring.is_over() {
@@ -229,19 +296,33 @@ fn act_out(
                 ring.seat(seat).free(number);
                 return Ended::Over;
             }
-            let go_on = |producer: &mut dyn super::producers::Acts| {
+            let go_on = |producer: &mut dyn Acts| {
                 while let Some(verb) = verbs.get(done.fetch_add(1, Relaxed)) {
-                    if !act(producer, *verb, log) {
+                    let goes_on = match *verb {
+                        Verb::CloseAll => return true,
+                        Verb::Ask(times, how) => ask(producer, ring, log, times, how),
+                        verb => act(producer, verb, log),
+                    };
+                    if !goes_on {
                         break;
                     }
                 }
-                log.seated(process, party, false);
+                false
             };
-            match shared {
+            if shared {
                 // SAFETY: I1.
-                true => go_on(&mut unsafe { ring.shared_producer(seat) }),
+                let mut producer = unsafe { ring.shared_producer(seat) };
+                let closes = go_on(&mut producer);
+                log.seated(process, party, false);
+                if closes {
+                    log.disrupt(Disruption::CloseAll);
+                    producer.close_all();
+                }
+            } else {
                 // SAFETY: I1.
-                false => go_on(&mut unsafe { ring.producer() }),
+                let mut producer = unsafe { ring.producer() };
+                go_on(&mut producer);
+                log.seated(process, party, false);
             }
             Ended::Over
         }
@@ -280,6 +361,92 @@ fn look_on(ring: &SegmentRing<Parts>, log: &Log, times: u64, stages: &[usize]) {
     }
 }
 
+/// Makes the handle of a place on a seat of this process.
+fn sit(
+    heap: &Heap,
+    ring: &SegmentRing<Parts>,
+    log: &Arc<Log>,
+    place: &Place,
+    seat: usize,
+) -> Driven {
+    let Place { stage, kind, handle: number, mut drive } = *place;
+    // SAFETY: I1, and the stage was declared with this kind.
+    let mut handle: Box<dyn Handle> = unsafe {
+        match kind {
+            Kind::Reader => Box::new(Held::new(ring.reader(stage))),
+            Kind::Writer => Box::new(Held::new(ring.writer(stage))),
+            Kind::PoolReader => Box::new(Held::new(ring.pool_reader(stage, seat))),
+            Kind::PoolWriter => Box::new(Held::new(ring.pool_writer(stage, seat))),
+            Kind::ShardReader => Box::new(Held::new(ring.shard_reader(stage, number))),
+            Kind::ShardWriter => Box::new(Held::new(ring.shard_writer(stage, number))),
+            Kind::Tap => unreachable!("a tap has no handles, but readers that join"),
+        }
+    };
+    let mut watch = Watch::new(log, stage, None);
+    match kind.is_pool() {
+        // A worker is told with each chunk, so any event may come again after a death.
+        true => watch.may_repeat(),
+        false => watch.may_repeat_at(handle.suspects().unwrap_or(handle.redelivered())),
+    }
+    if let Some((_, Quirk::PassOver)) = drive.quirk {
+        drive.quirk = None;
+        pass_over(heap, log, &mut *handle, &watch, number);
+    }
+    let (leaving_fails, mirror) = (false, None);
+    Driven { handle, watch, drive, leaving_fails, mirror, inner: None }
+}
+
+/// Passes over the suspects of a new handle. Nothing overwrites their slots until it has released
+/// them.
+fn pass_over(heap: &Heap, log: &Log, handle: &mut dyn Handle, watch: &Watch, number: usize) {
+    let Some((first, len)) = handle.suspects() else { return };
+    let stage = &log.plan().stages[watch.stage()];
+    let own = |id: u64| {
+        let shard = || shard_of_bytes(&id.to_ne_bytes(), stage.drives.len()) as usize;
+        stage.kind != Kind::ShardWriter || shard() == number
+    };
+    let seqs = (0..len as u64).map(|offset| first.wrapping_add(offset));
+    let slots = seqs.map(|seq| (seq, heap.event(seq)[0])).filter(|(_, id)| own(*id));
+    watch.passes_over(slots.collect::<Vec<_>>());
+    let passed = handle.pass_over();
+    let left = handle.suspects().map_or(0, |(_, len)| len);
+    match passed {
+        Ok(passed) if passed > len as u64 || left != 0 => log.violation(format!(
+            "stage s{} passed over {passed} of {len} suspects, and {left} are left",
+            watch.stage()
+        )),
+        _ => {}
+    }
+}
+
+/// Publishes some requests, one after the other, and waits for each answer. Returns whether the
+/// stream goes on.
+fn ask(
+    producer: &mut dyn Acts,
+    ring: &SegmentRing<Parts>,
+    log: &Log,
+    times: u64,
+    how: Answer,
+) -> bool {
+    for _ in 0..times {
+        let (id, seq) = loop {
+            match producer.put(log).map_err(ClaimError::from) {
+                Ok(put) => break put,
+                Err(error) if !log.claim_error(&error) => return false,
+                Err(_) => spin_loop(),
+            }
+        };
+        if !await_request(ring.request(seq), id, how, log) {
+            return false;
+        }
+    }
+    true
+}
+
+fn ended(over: bool) -> Ended {
+    if over { Ended::Over } else { Ended::Again }
+}
+
 fn drive_to_end(
     handle: Box<dyn Handle>,
     watch: Watch,
@@ -288,8 +455,5 @@ fn drive_to_end(
 ) -> Ended {
     let (leaving_fails, mirror) = (false, None);
     let driven = Driven { handle, watch, drive, leaving_fails, mirror, inner: None };
-    match driven.run_until(&Env::default(), 0, leaves) {
-        true => Ended::Over,
-        false => Ended::Again,
-    }
+    ended(driven.run_until(&Env::default(), 0, leaves))
 }

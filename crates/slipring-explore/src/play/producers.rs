@@ -4,21 +4,24 @@
 //!   call. Until then it is open: a stage may see it or not.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use slipring::segment::{Interleaved, SegmentProducer};
 use slipring::{
-    Apart, AwaitError, Awaited, ClaimError, ConflateError, Conflator, Layout, Many, PRODUCER,
-    Producer, Report, Sent, Single, WaitError,
+    Apart, Awaited, ClaimError, ConflateError, Conflator, Layout, Many, PRODUCER, Producer, Report,
+    Selector, Sent, Single, WaitError,
 };
 use slipring_coherence::sync;
 
+use super::answers::await_answer;
 use super::consumers::{Planned, panic_as_planned};
 use super::handles::poll_some;
 use crate::event::{Event, Kept, Parts};
+use crate::oracle::deaths::Told;
 use crate::oracle::{Disruption, Log};
-use crate::plan::{Answer, Fate, Verb};
+use crate::plan::{Answer, Fate, Room, Verb};
 use crate::watch::await_none;
 
 /// A producer, alone or one of many.
@@ -199,28 +202,6 @@ fn ask_last<L, P: Own<L>>(mut producer: P, how: Answer, log: &Log) {
     }
 }
 
-/// Makes a request within a handler, and waits for the answer, which may wait for that handler.
-pub fn ask_inside<L: Layout>(mut producer: Producer<Event, L, Many>, id: u64, log: &Log) {
-    match producer.ask(|event, promise| event.request(id, promise)) {
-        Ok(mut awaited) => {
-            log.published(id, None);
-            let ends = |error: &WaitError| {
-                matches!(error, WaitError::Closed | WaitError::WaitsForItself(_))
-            };
-            while match awaited.wait() {
-                Err(AwaitError::Wait(error)) if ends(&error) => false,
-                answer => log.answer(id, &answer),
-            } {}
-        }
-        Err(error) => {
-            log.unfilled(id);
-            if !matches!(error, WaitError::Closed | WaitError::WaitsForItself(_)) {
-                log.wait_error(PRODUCER, &error);
-            }
-        }
-    }
-}
-
 fn raw<L: Layout, P: Own<L>>(
     producer: P,
     len: usize,
@@ -234,6 +215,8 @@ fn raw<L: Layout, P: Own<L>>(
 /// The calls of a producer, of any kind.
 pub trait Acts {
     fn act(&mut self, verb: Verb, log: &Log) -> Result<(), ClaimError>;
+    /// Publishes one event. Returns its identity and its position.
+    fn put(&mut self, log: &Log) -> Result<(u64, u64), WaitError>;
 }
 
 /// Does what the verb says, except for those that need the producer itself. Returns whether the
@@ -269,58 +252,46 @@ fn drain(log: &Log) {
     }
 }
 
-/// Waits for the answer to a request, or does without. `goes_on`: checks an answer, and returns
-/// whether another one may come.
-fn await_answer(
-    mut awaited: Awaited<u64>,
-    how: Answer,
-    goes_on: impl Fn(&Result<u64, AwaitError>) -> bool,
-) {
-    loop {
-        let answer = match how {
-            Answer::Wait => awaited.wait(),
-            Answer::For(micros) => awaited.wait_for(Duration::from_micros(micros)),
-            Answer::Task => poll_some(&mut awaited, 0).expect("it polls until it is done"),
-            Answer::Try => match awaited.try_take() {
-                Ok(None) => {
-                    sync::spin_loop();
-                    continue;
-                }
-                Ok(Some(value)) => Ok(value),
-                Err(error) => Err(error),
-            },
-            Answer::Drop => return,
-        };
-        if !goes_on(&answer) {
-            return;
-        }
-        sync::spin_loop();
-    }
-}
-
 macro_rules! acts {
     ($([$($layout:ident)?] $event:ty, $producer:ty;)*) => { $(
         impl$(<$layout: Layout>)? Acts for $producer {
+            fn put(&mut self, log: &Log) -> Result<(u64, u64), WaitError> {
+                let (id, mut filled) = (log.begin(), false);
+                let done = self.publish(|event| { filled = true; event.fill(id) });
+                settle(log, id, filled, &done, |seq| *seq);
+                done.map(|seq| (id, seq))
+            }
+
             fn act(&mut self, verb: Verb, log: &Log) -> Result<(), ClaimError> {
                 let mut filled = false;
                 match verb {
                     Verb::Publish(times) => {
                         for _ in 0..times {
-                            let id = log.begin();
-                            let done = self.publish(|event| { filled = true; event.fill(id) });
-                            settle(log, id, filled, &done, |seq| *seq);
-                            match done {
+                            match self.put(log) {
                                 Err(WaitError::TimedOut(_)) => sync::spin_loop(),
                                 other => {
                                     other?;
                                 }
                             }
-                            filled = false;
                         }
                     }
-                    Verb::Try(times) => {
+                    Verb::Try(times) | Verb::When(times, _) => {
+                        let mut selector = Selector::new();
                         for _ in 0..times {
+                            let mut told = Told::default();
                             loop {
+                                match verb {
+                                    Verb::When(_, Room::Remaining) => {
+                                        // A death that ends the graph is told by the next call.
+                                        while self.remaining() == 0 && !log.is_disrupted() {
+                                            sync::spin_loop();
+                                        }
+                                    }
+                                    Verb::When(..) => {
+                                        selector.wait(&mut [&mut *self], None);
+                                    }
+                                    _ => {}
+                                }
                                 let id = log.begin();
                                 let done = self.try_publish(|event| { filled = true; event.fill(id) });
                                 settle(log, id, filled, &done, |seq| *seq);
@@ -328,6 +299,9 @@ macro_rules! acts {
                                 match done {
                                     Ok(_) => break,
                                     Err(ClaimError::Wait(error)) => return Err(error.into()),
+                                    Err(ClaimError::Gated { .. }) => {
+                                        told.refused(log, log.plan().stages.len());
+                                    }
                                     Err(_) => sync::spin_loop(),
                                 }
                             }
@@ -393,7 +367,7 @@ macro_rules! acts {
                         }
                     }
                     Verb::OrDrop(times) | Verb::Insist(times) => {
-                        let mut left = times;
+                        let (mut left, mut told) = (times, Told::default());
                         while left != 0 {
                             let id = log.begin();
                             let done = self.publish_or_drop(|event| event.fill(id));
@@ -407,8 +381,13 @@ macro_rules! acts {
                             }
                             let is_dropped = done?.is_none();
                             match verb {
-                                Verb::Insist(_) if is_dropped => sync::spin_loop(),
-                                _ => left -= 1,
+                                Verb::Insist(_) if is_dropped => {
+                                    told.refused(log, log.plan().stages.len());
+                                }
+                                _ => {
+                                    told.found();
+                                    left -= 1;
+                                }
                             }
                         }
                     }
@@ -489,10 +468,15 @@ macro_rules! acts {
                         let mut conflator = conflator.expect("memory for some keys");
                         let mut kept = Vec::new();
                         let mut ended = Ok(());
+                        // The newest value of each key, if the conflator has it for certain.
+                        let mut newest = BTreeMap::new();
                         for value in 0..values {
                             let id = log.begin();
                             kept.push(id);
-                            match conflator.send(value % (room as u64 + 1), id) {
+                            let (key, had_room) =
+                                (value % (room as u64 + 1), conflator.kept() < room);
+                            newest.insert(key, id);
+                            match conflator.send(key, id) {
                                 Ok(Sent::Published(_) | Sent::Kept) => {}
                                 Ok(Sent::Replaced(old)) => {
                                     log.unfilled(old);
@@ -502,7 +486,14 @@ macro_rules! acts {
                                 Err(ConflateError::Full { value, .. }) => {
                                     log.unfilled(value);
                                     kept.retain(|id| *id != value);
+                                    newest.remove(&key);
                                     sync::spin_loop();
+                                }
+                                Err(ConflateError::Wait(error @ WaitError::PeerDead(_))) => {
+                                    log.wait_error(PRODUCER, &error);
+                                    if !had_room {
+                                        newest.remove(&key);
+                                    }
                                 }
                                 Err(ConflateError::Wait(error)) => ended = Err(error),
                                 Err(other) => log.violation(format!("a conflator: {other}")),
@@ -511,7 +502,21 @@ macro_rules! acts {
                                 break;
                             }
                         }
+                        // A death ends no more than a call.
+                        while ended.is_ok() && conflator.kept() != 0 {
+                            match conflator.flush_by(None) {
+                                Err(ClaimError::Wait(error @ WaitError::PeerDead(_))) => {
+                                    log.wait_error(PRODUCER, &error);
+                                    sync::spin_loop();
+                                }
+                                _ => break,
+                            }
+                        }
                         let ended = ended.and_then(|()| conflator.finish());
+                        let lost = |id: &&u64| !filled.borrow().contains(*id);
+                        if let (Ok(()), Some(id)) = (&ended, newest.values().find(lost)) {
+                            log.violation(format!("a conflator has lost value {id:x}"));
+                        }
                         let filled = filled.into_inner();
                         for id in kept {
                             match filled.contains(&id) {

@@ -9,10 +9,11 @@ use slipring::{
     SubscribeError, Tap, TapKey, Threads, WaitError, Writing,
 };
 
+use super::answers::ask_inside;
 use super::consumers::{Driven, handler};
 use super::env::{AnyRing, Env, Subscribed};
 use super::handles::{Handle, Held};
-use super::producers::{Tx, ask_inside, produce, produce_within};
+use super::producers::{Tx, produce, produce_within};
 use crate::event::Event;
 use crate::oracle::Log;
 use crate::plan::{Fault, Front, Kind, RingPlan, StagePlan, Verb};
