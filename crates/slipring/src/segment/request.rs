@@ -36,6 +36,10 @@ impl<E: Send, L: SegmentLayout> RequestRing for Owner<E, InSegment<L>> {
         &self.world
     }
     fn watch(&self, seq: u64) -> Option<WaitError> {
+        // A tap that is a first stage is behind the sentinel. It would hide a dead stage beside it.
+        if self.control.plan.sentinel {
+            self.advance_sentinel();
+        }
         self.world.watch_for_request(self.watched(&|| false), seq)
     }
 }
