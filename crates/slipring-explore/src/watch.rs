@@ -13,9 +13,9 @@ use crate::event::{Parts, Seen, after_write, point};
 use crate::oracle::Log;
 use crate::plan::Kind;
 
-/// Number of accesses without progress after which a stage is taken to have lost a wake-up. A thread
-/// that is slow, or held, makes some thousand of the first quarter million of a run. Then it gets
-/// its turns, and may have some thousand polls before it.
+/// Number of accesses without progress after which a stage is taken to have lost a wake-up. A
+/// thread that is slow, or held, makes some thousand of the first quarter million of a run. Then it
+/// gets its turns, and may have some thousand polls before it.
 const PATIENCE: u64 = 700_000;
 
 /// The same as a number of looks, between which all others may sleep without an access.
