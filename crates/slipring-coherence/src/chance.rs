@@ -62,7 +62,7 @@ impl Running {
                 shuffle.settle();
                 let core = shuffle.choose(able);
                 shuffle.switches += u64::from(core != self.current);
-                shuffle.begin_turn();
+                shuffle.begin_turn(self.current);
                 shuffle.plan();
                 self.current = core;
                 return Some(core);

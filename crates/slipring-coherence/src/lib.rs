@@ -285,6 +285,24 @@ pub fn accesses() -> u64 {
     waiting::accesses()
 }
 
+/// Returns the number of accesses that a [core](core()) has made in a run by a
+/// [schedule](Schedule). Elsewhere, it is 0.
+///
+/// ```
+/// assert_eq!(slipring_coherence::accesses_of(slipring_coherence::core()), 0);
+/// ```
+pub fn accesses_of(core: usize) -> u64 {
+    waiting::accesses_of(core)
+}
+
+/// Returns the number of the core on which the calling thread runs. Outside of a simulation, it is
+/// 0.
+///
+/// Example: [`accesses_of`].
+pub fn core() -> usize {
+    waiting::core()
+}
+
 /// Returns the number of virtual processes that have died. Takes no time, as [`has_died`].
 ///
 /// ```

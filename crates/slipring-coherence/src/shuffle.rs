@@ -41,6 +41,10 @@ pub(crate) struct Shuffle {
     /// The core that hardly runs.
     slow: usize,
     pub(crate) switches: u64,
+    /// Number of accesses that each core has made before its current turn, and when the current
+    /// turn began, in accesses.
+    made: Vec<u64>,
+    turn_began: u64,
 }
 
 const NEVER: u64 = u64::MAX;
@@ -74,6 +78,8 @@ impl Shuffle {
             lowest: NEVER / 4,
             slow,
             switches: 0,
+            made: vec![0; cores],
+            turn_began: 0,
         };
         shuffle.commits = shuffle.next_commit();
         shuffle.dies = shuffle.next_death();
@@ -189,6 +195,12 @@ impl Shuffle {
         self.steps + (self.counted - self.countdown)
     }
 
+    /// Returns the number of accesses that a core has made.
+    pub(crate) fn made_by(&self, core: usize, current: usize) -> u64 {
+        let turn = if core == current { self.step() - self.turn_began } else { 0 };
+        self.made[core] + turn
+    }
+
     pub(crate) fn limit_reached(&self) -> bool {
         self.steps >= self.schedule.limit
     }
@@ -238,7 +250,10 @@ impl Shuffle {
         }
     }
 
-    pub(crate) fn begin_turn(&mut self) {
+    /// Begins a core's turn, after the turn of the core `before`.
+    pub(crate) fn begin_turn(&mut self, before: usize) {
+        self.made[before] += self.steps - self.turn_began;
+        self.turn_began = self.steps;
         self.turn_ends = match self.schedule.order {
             Order::Priorities => NEVER,
             _ => self.steps + self.span(self.schedule.turn),

@@ -193,6 +193,20 @@ pub(crate) fn accesses() -> u64 {
     Handle::current().map_or(0, |handle| handle.with(step))
 }
 
+/// Returns the number of accesses that the threads of a core have made in a run by a schedule.
+pub(crate) fn accesses_of(core: usize) -> u64 {
+    let made = |running: &mut Running| {
+        let current = running.current;
+        running.shuffle.as_ref().map_or(0, |shuffle| shuffle.made_by(core, current))
+    };
+    Handle::current().map_or(0, |handle| handle.with(made))
+}
+
+/// Returns the core of the calling thread, or 0 outside of a simulation.
+pub(crate) fn core() -> usize {
+    Handle::current().map_or(0, |handle| handle.with(|running| running.current))
+}
+
 /// Returns the number of virtual processes that have died.
 pub(crate) fn deaths() -> usize {
     Handle::current().map_or(0, |handle| handle.with(|running| running.died.len()))

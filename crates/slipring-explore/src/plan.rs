@@ -43,12 +43,19 @@ pub enum Front {
     Handlers(Option<usize>),
     /// The same, of stages that were declared as a chain.
     Chain(Option<usize>),
+    /// The library, on one thread that takes the stages of a chain in turn.
+    Thread,
 }
 
 impl Front {
     /// Whether the stages share threads.
     pub fn shares_threads(self) -> bool {
-        matches!(self, Front::Handlers(Some(_)) | Front::Chain(Some(_)))
+        matches!(self, Front::Handlers(Some(_)) | Front::Chain(Some(_)) | Front::Thread)
+    }
+
+    /// Whether the stages are declared as a chain.
+    pub fn is_chain(self) -> bool {
+        matches!(self, Front::Chain(_) | Front::Thread)
     }
 }
 
@@ -226,10 +233,15 @@ pub enum Quirk {
     Panic,
     /// The handler fails, if the library runs it.
     Fail,
-    /// The handle is dropped.
+    /// The handle is dropped; after 0 events, once a call has found none.
     Leave,
     /// The handler panics, and the handle is dropped, in the middle of its events.
     LeaveInside,
+    /// A panic drops the handle between two calls.
+    DropInPanic,
+    /// A panic drops the handle after a call that has found nothing, although all producers had
+    /// ended before it. The handle has nothing left to do, so the graph goes on.
+    DropIdle,
     /// A batch is dropped unreleased.
     DropBatch,
     /// A batch is forgotten.
@@ -240,11 +252,12 @@ pub enum Quirk {
     Sleep(u64),
     /// The handler halts the graph.
     Halt,
-    /// The handler publishes an event into the ring of this number.
+    /// The handler publishes an event into the ring of this number, or makes a request there.
     Publish(usize),
     /// The handler waits until the stage of this number has handled the events that its own stage
-    /// has handled before, or, if it is not behind its own, all that is published. A handler that
-    /// the library runs waits at each later event, too.
+    /// has handled before, or, if it is not behind its own, all that is published. A worker can
+    /// wait for its own pool, too: for all but its own event. A handler that the library runs waits
+    /// at each later event, too.
     Await(usize),
     /// The handler waits until all producers have ended.
     AwaitProducers,
@@ -381,6 +394,12 @@ impl RingPlan {
     /// Whether the thread that runs the stages publishes, too.
     pub fn is_run(&self) -> bool {
         self.runs && !self.shared && self.front != Front::Handles
+    }
+
+    /// Whether a handler publishes into the ring with this number.
+    pub fn publishes_into(&self, ring: usize) -> bool {
+        let mut drives = self.stages.iter().flat_map(|stage| &stage.drives);
+        drives.any(|drive| matches!(drive.quirk, Some((_, Quirk::Publish(into))) if into == ring))
     }
 
     /// The numbers of the stages before `stage`, over any number of steps.

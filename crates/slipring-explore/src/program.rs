@@ -72,6 +72,9 @@ pub enum Actor {
         stage: usize,
         /// How it is driven. It leaves by its quirk, or at the stream's end.
         drive: Drive,
+        /// Whether it joins when the stream of another worker has ended.
+        #[serde(default)]
+        late: bool,
     },
     /// Asks the readers of taps to leave that have joined before.
     Evictor {

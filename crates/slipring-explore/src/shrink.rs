@@ -263,15 +263,36 @@ fn is_sound(program: &Program, number: usize) -> bool {
             verbs.split_last().map_or((None, &[][..]), |(last, first)| (Some(last), first));
         last == Some(&Verb::CloseAll) && first.iter().all(is_free)
     };
+    // A nested call may wait for the close, too.
+    let closes_in_time = || {
+        let all = verbs.iter().flat_map(|verbs| verbs.iter());
+        let events = |verb: &Verb| match verb {
+            Verb::Publish(events) => *events as usize,
+            Verb::Sleep(_) | Verb::CloseAll => 0,
+            _ => usize::MAX,
+        };
+        let closes = |verbs: &&Vec<Verb>| verbs.last() == Some(&Verb::CloseAll);
+        ring.shared
+            && verbs.iter().all(closes)
+            && all.map(events).fold(0, usize::saturating_add) <= ring.capacity
+    };
     let is_patient = |stage: usize, drive: &Drive| match drive.quirk {
         Some((_, Quirk::AwaitProducers)) => ring.shared && verbs.iter().any(closes),
         Some((_, Quirk::Await(other))) => {
             let is_behind = ring.before(other).contains(&stage);
             let has_threads = !ring.is_run()
+                && ring.front != Front::Thread
                 && !matches!(ring.front, Front::Handlers(Some(0 | 1)) | Front::Chain(Some(0 | 1)));
             match ring.front {
                 Front::Handles => {
-                    drive.max == 1
+                    // A worker that waits for its colleagues has some, and they stay.
+                    let leaves = |drive: &Drive| {
+                        matches!(drive.quirk, Some((_, Quirk::Leave | Quirk::LeaveInside)))
+                    };
+                    let drives = &ring.stages[stage].drives;
+                    let has_some = drives.iter().filter(|drive| !leaves(drive)).count() > 1;
+                    (other != stage || has_some)
+                        && drive.max == 1
                         && matches!(drive.by, By::Poll | By::Batch | By::Try | By::Task(0))
                 }
                 _ => has_threads && !is_behind,
@@ -281,7 +302,7 @@ fn is_sound(program: &Program, number: usize) -> bool {
     };
     all().all(|stage| has_room(stage) && !behind_tap(stage))
         && all().all(|stage| ring.stages[stage].drives.iter().all(|drive| is_patient(stage, drive)))
-        && (program.nested.is_none() || ring.capacity >= 256)
+        && (program.nested.is_none() || ring.capacity >= 256 || closes_in_time())
         && (!is_asked || all().any(|stage| !is_tap(&stage)))
 }
 

@@ -92,12 +92,12 @@ impl Watch {
     }
 
     /// Waits until another stage has handled what this one has handled before `seq`, or all that is
-    /// published.
+    /// published. A worker waits for its colleagues, but not for its own event.
     pub fn await_stage(&self, other: usize, seq: u64) {
         let is_behind = self.log.plan().before(other).contains(&self.stage);
         let lags = || match is_behind {
             true => !self.log.has_followed(other, self.stage, seq),
-            false => self.log.lags(other),
+            false => self.log.lags(other, usize::from(other == self.stage)),
         };
         if await_none(&self.log, || lags().then_some(())).is_some() {
             self.log.violation(format!(
@@ -123,6 +123,13 @@ impl Watch {
     pub fn called(&self, first: u64, len: u64, max: usize) {
         if self.subscriber.is_none() {
             self.log.called(self.stage, first, len, max as u64);
+        }
+    }
+
+    /// Notes that a call of the handle has released the events that it has handled.
+    pub fn has_released(&self) {
+        if self.in_order && !self.repeats && self.subscriber.is_none() {
+            self.log.has_released(self.stage);
         }
     }
 

@@ -8,7 +8,7 @@ mod twists;
 
 use slipring_coherence::{Dice, Schedule};
 
-use crate::plan::{By, Drive, Front, Quirk, Waits};
+use crate::plan::{By, Drive, Front, Quirk, Verb, Waits};
 use crate::program::{Actor, Look, Program};
 use crate::segment;
 use crate::shape::{Scale, Shape};
@@ -16,7 +16,7 @@ use crate::shape::{Scale, Shape};
 use parts::{library, producers, ring};
 use twists::{
     add_visitors, add_workers, await_a_stage, close_full, come_late, come_while_one_goes, disrupt,
-    end_with_request, nest, pool, tap, wait_inside,
+    end_with_request, nest, nest_in_full_ring, pool, publish_inside, tap, time_out, wait_inside,
 };
 
 /// Returns the program of a seed.
@@ -30,6 +30,7 @@ pub fn program(shape: Shape, seed: u64) -> Program {
         return program;
     }
     let rings = if shape == Shape::Rings { 2 } else { 1 };
+    let mut waits = false;
     for number in 0..rings {
         let front = match shape {
             Shape::Handlers => library(dice),
@@ -44,7 +45,7 @@ pub fn program(shape: Shape, seed: u64) -> Program {
         }
         match shape {
             Shape::Bare => ring.stages.clear(),
-            Shape::Pools => pool(dice, &mut ring),
+            Shape::Pools => waits = pool(dice, &mut ring),
             Shape::Taps => program.actors.extend(tap(dice, &mut ring)),
             _ => {}
         }
@@ -85,16 +86,28 @@ pub fn program(shape: Shape, seed: u64) -> Program {
         Shape::Closing if dice.one_in(4) => come_while_one_goes(dice, &mut program),
         Shape::Closing => close_full(dice, &mut program),
         Shape::Handles if dice.one_in(3) => nest(dice, &mut program),
+        Shape::Handles if dice.one_in(24) => nest_in_full_ring(dice, &mut program),
+        Shape::Handles if dice.one_in(12) => time_out(dice, &mut program),
+        Shape::Handlers if dice.one_in(3) => publish_inside(dice, &mut program),
         Shape::Handles | Shape::Handlers => {
             await_a_stage(dice, &mut program);
             come_late(dice, &mut program, scale);
         }
         Shape::Taps => {}
-        Shape::Bare => come_late(dice, &mut program, scale),
+        Shape::Bare => {
+            come_late(dice, &mut program, scale);
+            if dice.one_in(32) {
+                // A task whose ring always has room yields all the same.
+                let verbs = vec![Verb::Task(1_100, 0)];
+                program.actors.push(Actor::Producer { ring: 0, verbs });
+            }
+        }
+        Shape::Pools if waits => {}
         Shape::Pools => {
-            await_a_stage(dice, &mut program);
-            if dice.one_in(2) {
-                add_workers(dice, &mut program);
+            // A worker that leaves may leave events to the one that waits.
+            match dice.one_in(2) {
+                true => add_workers(dice, &mut program),
+                false => await_a_stage(dice, &mut program),
             }
         }
         Shape::Processes => {}

@@ -70,7 +70,7 @@ pub fn ring(dice: &mut Dice, front: Front, scale: Scale) -> RingPlan {
 
 /// Puts each stage of a chain behind its predecessor.
 pub fn chain(ring: &mut RingPlan) {
-    if let Front::Chain(_) = ring.front {
+    if ring.front.is_chain() {
         for (number, stage) in ring.stages.iter_mut().enumerate().skip(1) {
             stage.after = vec![number - 1];
         }
@@ -145,7 +145,7 @@ fn verb(dice: &mut Dice, capacity: usize, scale: Scale) -> Verb {
     match dice.below(18) {
         0..3 => Verb::Publish(some(dice)),
         3..5 => Verb::Try(some(dice)),
-        5 => Verb::By(dice.below(100)),
+        5 => Verb::By(if dice.one_in(3) { 0 } else { dice.below(100) }),
         6 => Verb::All(some(dice)),
         7 => Verb::Batches(len(dice), some(dice)),
         8..10 => Verb::Claim(

@@ -80,10 +80,11 @@ pub fn await_a_stage(dice: &mut Dice, program: &mut Program) {
     }
 }
 
-/// Makes a ring's stages a pool, and perhaps a reader behind it.
-pub fn pool(dice: &mut Dice, ring: &mut RingPlan) {
-    ring.capacity = dice.pick(&[2, 4, 4]);
-    let workers = 2 + dice.below(3.min(ring.capacity as u64 - 1)) as usize;
+/// Makes a ring's stages a pool, and perhaps a reader behind it. Returns whether a worker waits for
+/// its colleagues, which then have to stay.
+pub fn pool(dice: &mut Dice, ring: &mut RingPlan) -> bool {
+    ring.capacity = dice.pick(&[2, 4, 4, 8]);
+    let workers = 2 + dice.below(5.min(ring.capacity as u64 - 1)) as usize;
     let sleeps = [Waits::Park, Waits::Blocking, Waits::Adaptive, Waits::YieldBlock];
     ring.wait = dice.pick(&sleeps);
     let behind = dice.one_in(2);
@@ -96,18 +97,104 @@ pub fn pool(dice: &mut Dice, ring: &mut RingPlan) {
     pool.kind = dice.pick(&[Kind::PoolReader, Kind::PoolWriter]);
     pool.wait = dice.one_in(4).then(|| dice.pick(&[Waits::BusySpin, Waits::Yielding]));
     pool.drives = (0..workers).map(|_| drive(dice, ring.capacity)).collect();
+    match dice.below(8) {
+        // The last one fails the graph.
+        0 => {
+            for drive in &mut pool.drives {
+                drive.quirk = Some((1 + dice.below(3), Quirk::Leave));
+            }
+        }
+        // A worker sees the end while another one holds up that of the pool.
+        1 => {
+            let by = dice.pick(&[By::Poll, By::Try, By::Deadline(20)]);
+            pool.drives[0].quirk = Some((1 + dice.below(2), Quirk::Sleep(100)));
+            let last = pool.drives.last_mut().expect("a pool has two workers");
+            *last = Drive { by, quirk: Some((0, Quirk::DropIdle)), ..*last };
+        }
+        2 | 3 => {
+            let by = dice.pick(&[By::Poll, By::Batch, By::Batch, By::Task(0)]);
+            let quirk = Some((1 + dice.below(3), Quirk::Await(0)));
+            pool.drives[0] = Drive { by, max: 1, quirk };
+            pool.wait = None;
+            ring.shared |= dice.one_in(2);
+            if workers > 2 && dice.one_in(2) {
+                // Perhaps it was notified of the event that another one has to take now.
+                let by = dice.pick(&[By::Deadline(20), By::Deadline(100), By::Task(1)]);
+                pool.drives[1] = Drive { by, max: 1, quirk: Some((0, Quirk::Leave)) };
+            }
+        }
+        _ => {}
+    }
+    let waits = matches!(pool.drives[0].quirk, Some((_, Quirk::Await(_))));
     if behind {
         ring.stages[1] = StagePlan { after: vec![0], ..reader(dice, ring.capacity) };
     }
+    waits
+}
+
+/// Lets a handler of the library publish into its own ring, or make a request there, on a thread
+/// that may run the other stages, too.
+pub fn publish_inside(dice: &mut Dice, program: &mut Program) {
+    let ring = &mut program.rings[0];
+    (ring.shared, ring.runs) = (true, false);
+    let stage = match dice.one_in(8) {
+        true => {
+            // So many that a thread's list of its stages grows.
+            ring.front = Front::Thread;
+            let stages = dice.pick(&[2, 4, 17, 20]);
+            ring.stages = (0..stages).map(|_| reader(dice, 1)).collect();
+            chain(ring);
+            ring.stages.len() - 1
+        }
+        false => dice.below(ring.stages.len() as u64) as usize,
+    };
+    let handle = dice.below(ring.stages[stage].drives.len() as u64) as usize;
+    // Two handlers that wait for room in their own ring would wait for each other.
+    let quirk = Some((1 + dice.below(4), Quirk::Publish(0)));
+    let drive = &mut ring.stages[stage].drives[handle];
+    *drive = Drive { by: By::ForEach, quirk, ..*drive };
+    // The handler's producer lasts until another one has ended.
+    for actor in &mut program.actors {
+        if let Actor::Producer { verbs, .. } = actor {
+            verbs.retain(|verb| !matches!(verb, Verb::AskLast(_)));
+        }
+    }
+}
+
+/// Lets a producer's calls time out, while one of two stages keeps the ring full.
+pub fn time_out(dice: &mut Dice, program: &mut Program) {
+    let ring = &mut program.rings[0];
+    ring.capacity = dice.pick(&[1, 2]);
+    ring.wait = dice.pick(&[Waits::BusySpin, Waits::Yielding, Waits::Blocking, Waits::Adaptive]);
+    ring.stages = [(); 2].map(|()| StagePlan { mirror: 0, ..reader(dice, 1) }).into();
+    for stage in &mut ring.stages {
+        let by = dice.pick(&[By::Poll, By::Batch, By::Try]);
+        let sleeps = dice.pick(&[20, 100, 2_000, 10_000]);
+        let at = 1 + dice.below(2);
+        stage.drives = vec![Drive { by, max: 1, quirk: Some((at, Quirk::Sleep(sleeps))) }];
+    }
+    let verbs = (0..2 + dice.below(4)).map(|_| match dice.one_in(4) {
+        true => Verb::Publish(1),
+        false => Verb::By(dice.pick(&[0, 20, 100, 500, 2_000])),
+    });
+    program.actors = vec![Actor::Producer { ring: 0, verbs: verbs.collect() }];
 }
 
 /// Lets a handler call another handle of its ring, for whose events it may hold the ring up itself.
 /// Only the ring waits for that handler.
 pub fn nest(dice: &mut Dice, program: &mut Program) {
     let ring = &mut program.rings[0];
+    let spins = dice.one_in(4);
+    if spins {
+        // Workers that spin move the pool's claim word past the end.
+        ring.wait = dice.pick(&[Waits::BusySpin, Waits::Yielding, Waits::Adaptive]);
+        let drives = (0..3 + dice.below(2)).map(|_| drive(dice, 4)).collect();
+        ring.stages =
+            vec![StagePlan { kind: Kind::PoolReader, mirror: 0, drives, ..reader(dice, 4) }];
+    }
     let handles = |stage: usize| (0..ring.stages[stage].drives.len()).map(move |it| (stage, it));
     let all: Vec<(usize, usize)> = (0..ring.stages.len()).flat_map(handles).collect();
-    let [outer, inner] = [(); 2].map(|()| dice.pick(&all));
+    let [outer, inner] = if spins { [(0, 0), (0, 1)] } else { [(); 2].map(|()| dice.pick(&all)) };
     // The first one runs to its end before the second one goes on, so it must not be behind it, and
     // the ring holds all events of the program.
     if outer == inner || ring.before(outer.0).contains(&inner.0) {
@@ -127,6 +214,23 @@ pub fn nest(dice: &mut Dice, program: &mut Program) {
             verbs.retain(|verb| !matches!(verb, Verb::Ask(..) | Verb::AskLast(_) | Verb::Drain));
         }
     }
+}
+
+/// Lets a handler that holds a full ring call a reader beside its own stage, which waits for an
+/// event that no producer can claim. Only the close of the ring ends that wait.
+pub fn nest_in_full_ring(dice: &mut Dice, program: &mut Program) {
+    let ring = &mut program.rings[0];
+    let events = dice.pick(&[1, 2, 4]);
+    (ring.capacity, ring.shared) = (events, true);
+    let by = dice.pick(&[By::Batch, By::Batch, By::Poll, By::Try]);
+    let inner = StagePlan::reader(Drive { by, max: 1, quirk: None });
+    let quirk = Some((1, Quirk::Nested(events as u64 + 2)));
+    let outer = StagePlan::reader(Drive { by: By::ForEach, max: 1, quirk });
+    ring.stages = vec![outer, inner];
+    program.nested = Some([(0, 0), (1, 0)]);
+    let sleep = Verb::Sleep(dice.pick(&[0, 10, 100, 2_000]));
+    let verbs = vec![Verb::Publish(events as u64), sleep, Verb::CloseAll];
+    program.actors = vec![Actor::Producer { ring: 0, verbs }];
 }
 
 /// Makes a ring's stages a tap, and one or two behind it that may change its events. Returns the
@@ -250,7 +354,7 @@ pub fn add_visitors(dice: &mut Dice, program: &mut Program) {
         false => 1 + dice.below(2),
     };
     // A tap cannot come after another one, as it would in a chain.
-    let most = if let Front::Chain(_) = ring.front { 1 } else { 2 };
+    let most = if ring.front.is_chain() { 1 } else { 2 };
     for _ in 0..taps.min(most) {
         let ring = &mut program.rings[0];
         let stage = ring.stages.len();
@@ -314,6 +418,7 @@ pub fn add_visitors(dice: &mut Dice, program: &mut Program) {
 pub fn add_workers(dice: &mut Dice, program: &mut Program) {
     let capacity = program.rings[0].capacity;
     let ring = &mut program.rings[0];
+    let by_handles = ring.front == Front::Handles;
     let pools: Vec<usize> =
         (0..ring.stages.len()).filter(|&stage| ring.stages[stage].kind.is_pool()).collect();
     for stage in pools {
@@ -322,8 +427,10 @@ pub fn add_workers(dice: &mut Dice, program: &mut Program) {
         for drive in &mut ring.stages[stage].drives[1..] {
             *drive = leaving(dice, capacity);
         }
-        for _ in 0..dice.below(3) {
-            program.actors.push(Actor::Joiner { ring: 0, stage, drive: leaving(dice, capacity) });
+        for _ in 0..dice.below(4) {
+            let drive = leaving(dice, capacity);
+            let late = by_handles && dice.one_in(3);
+            program.actors.push(Actor::Joiner { ring: 0, stage, drive, late });
         }
     }
 }
@@ -337,8 +444,14 @@ pub fn disrupt(dice: &mut Dice, program: &mut Program) {
             let stage = dice.below(ring.stages.len() as u64) as usize;
             let handle = dice.below(ring.stages[stage].drives.len() as u64) as usize;
             let quirk = dice.pick(&match ring.front {
-                Front::Handles => [Quirk::Panic, Quirk::Leave, Quirk::LeaveInside, Quirk::Halt],
-                _ => [Quirk::Panic, Quirk::Panic, Quirk::Fail, Quirk::Fail],
+                Front::Handles => [
+                    Quirk::Panic,
+                    Quirk::Leave,
+                    Quirk::LeaveInside,
+                    Quirk::DropInPanic,
+                    Quirk::Halt,
+                ],
+                _ => [Quirk::Panic, Quirk::Panic, Quirk::Panic, Quirk::Fail, Quirk::Fail],
             });
             ring.stages[stage].drives[handle].quirk = Some((at, quirk));
         } else {

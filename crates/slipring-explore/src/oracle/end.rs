@@ -28,6 +28,14 @@ impl Log {
         if notes.evicts {
             return None;
         }
+        let published = notes.events.values();
+        let published = published.filter(|fate| matches!(fate, Fate::Published(_))).count() as u64;
+        let counted = report.producer().events;
+        if counted < published && self.plan.stages.iter().any(|stage| stage.kind != Kind::Tap) {
+            return Some(format!(
+                "the report of an idle ring counts {counted} of {published} published events"
+            ));
+        }
         notes.seen.iter().enumerate().find_map(|(stage, seen)| {
             let counted = report.stage(&Log::name(stage)).map_or(0, |stage| stage.events);
             let handled = seen.len() as u64;
@@ -144,6 +152,12 @@ impl Log {
             }
         }
         let producer = report.producer();
+        if producer.waits < notes.calls.waits {
+            wrong.push(format!(
+                "the report counts {} waits of producers, whose tasks waited {} times",
+                producer.waits, notes.calls.waits
+            ));
+        }
         if producer.events != published || producer.dropped != notes.dropped {
             wrong.push(format!(
                 "the report counts {} events published and {} dropped, not {published} and {}",

@@ -4,13 +4,16 @@
 
 use slipring::{AwaitError, BatchError, Cause, ClaimError, Failure, PRODUCER, WaitError};
 
-use super::{Disruption, Log, goes_on};
-use crate::plan::Waits;
+use super::{Disruption, Fate, Log, goes_on};
+use crate::plan::{Kind, Waits};
 
 impl Log {
     /// Checks an error of a stage's call.
     pub fn wait_error(&self, who: &str, error: &WaitError) {
         let closing = who != PRODUCER;
+        if closing && matches!(error, WaitError::Closed) {
+            self.ends(who);
+        }
         let disruptions = self.notes().disruptions.clone();
         let fits = match error {
             // Between processes, a producer may come when the others have left already.
@@ -32,7 +35,7 @@ impl Log {
             WaitError::Halted => disruptions.contains(&Disruption::Halt),
             WaitError::Failed(failure) => self.failure_fits(failure),
             WaitError::Left => self.notes().evicts,
-            WaitError::WaitsForItself(_) => self.notes().nests,
+            WaitError::WaitsForItself(stage) => self.notes().nests && self.holds_up(stage, who),
             // It tells of a death that has happened.
             WaitError::PeerDead(dead) => self.has_lost(&dead.stage.to_string()),
             WaitError::TimedOut(_) => {
@@ -43,6 +46,17 @@ impl Log {
         };
         if !fits {
             self.violation(format!("an error of `{who}`, after {disruptions:?}: {error}"));
+        }
+    }
+
+    /// Returns whether a stage can hold up another one, so that a thread may wait for itself: an
+    /// earlier stage does, and a worker of the same pool.
+    fn holds_up(&self, holder: &str, who: &str) -> bool {
+        let number = |name: &str| (0..self.plan.stages.len()).find(|it| Log::name(*it) == name);
+        match (number(holder), number(who)) {
+            (Some(holder), Some(own)) if holder == own => self.plan.stages[own].kind.is_pool(),
+            (Some(holder), Some(own)) => self.plan.before(own).contains(&holder),
+            (holder, _) => holder.is_some() && who == PRODUCER,
         }
     }
 
@@ -96,6 +110,7 @@ impl Log {
             return slipring_coherence::deaths() != 0;
         }
         let stage = failure.stage().to_string();
+        self.check_position(failure);
         let mut notes = self.notes();
         // No retry follows a halt.
         let halted = notes.disruptions.contains(&Disruption::Halt);
@@ -108,6 +123,33 @@ impl Log {
         }
         (halted && notes.retried.contains(&stage))
             || notes.disruptions.contains(&Disruption::Failure(stage))
+    }
+
+    /// Checks the position of a failure: its stage has handled all events before.
+    fn check_position(&self, failure: &Failure) {
+        let is_named = |stage: &usize| Log::name(*stage) == failure.stage().as_str();
+        let stage = (0..self.plan.stages.len()).find(is_named);
+        let (Some(stage), Some(at)) = (stage, failure.seq()) else { return };
+        let of = &self.plan.stages[stage];
+        // Of several handles, another one may have been about to handle an earlier event.
+        let is_last = match of.kind {
+            Kind::Reader | Kind::Writer => true,
+            Kind::PoolReader | Kind::PoolWriter => matches!(failure.cause(), Cause::Dropped),
+            _ => false,
+        };
+        let notes = self.notes();
+        let mut published = notes.events.values().filter_map(|fate| match fate {
+            Fate::Published(seq) => *seq,
+            _ => None,
+        });
+        let is_passed =
+            |seq: &u64| self.place(*seq) < self.place(at) && !notes.seen[stage].contains_key(seq);
+        let passed = published.find(is_passed).filter(|_| is_last);
+        drop(published);
+        drop(notes);
+        if let Some(seq) = passed {
+            self.violation(format!("s{stage} failed at {at}, and had not handled {seq} before"));
+        }
     }
 
     /// Checks the failure that a run or a join returned.

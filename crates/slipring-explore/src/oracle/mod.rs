@@ -9,6 +9,8 @@
 //! A violation is noted and the program goes on, because a panic would be an event of its own: the
 //! graph would fail, and the violation be hidden by its consequences.
 
+mod call_notes;
+mod calls;
 pub mod deaths;
 mod end;
 mod errors;
@@ -21,6 +23,7 @@ use slipring::{Marks, PRODUCER, WaitError};
 
 use crate::plan::{Front, Kind, RingPlan, StagePlan};
 use crate::segment::SegmentPlan;
+use call_notes::Calls;
 
 /// How a graph was disrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +92,7 @@ struct Notes {
     skipped: BTreeSet<(usize, u64)>,
     /// The publications that were visible at once: first position and length.
     wholes: Vec<(u64, u64)>,
+    calls: Calls,
     violations: Vec<String>,
 }
 
@@ -138,9 +142,15 @@ impl Log {
         Log {
             plan: plan.clone(),
             number,
-            notes: Mutex::new(Notes { seen, ..Notes::default() }),
+            notes: Mutex::new(Notes { seen, calls: Calls::new(plan), ..Notes::default() }),
             marks: plan.stages.iter().map(marks).collect(),
         }
+    }
+
+    /// Notes that stores become visible late.
+    pub fn with_late_stores(self, late: bool) -> Log {
+        self.notes().calls.stores_late = late;
+        self
     }
 
     /// The ring's number.
@@ -194,7 +204,9 @@ impl Log {
 
     /// Notes that producers begin.
     pub fn produce(&self, producers: usize) {
-        self.notes().producers += producers;
+        let mut notes = self.notes();
+        notes.producers += producers;
+        notes.calls.producers += producers;
     }
 
     /// Notes that a producer has ended.
@@ -374,12 +386,12 @@ impl Log {
         last.is_none_or(|last| notes.seen[last].values().any(|seen| *seen == id))
     }
 
-    /// Returns whether a stage has not handled all published events.
-    pub fn lags(&self, stage: usize) -> bool {
+    /// Returns whether a stage has not handled all published events, but for `besides` of them.
+    pub fn lags(&self, stage: usize, besides: usize) -> bool {
         let notes = self.notes();
         let published = notes.events.iter().filter(|(_, fate)| matches!(fate, Fate::Published(_)));
         let seen: BTreeSet<u64> = notes.seen[stage].values().copied().collect();
-        published.into_iter().any(|(id, _)| !seen.contains(id))
+        published.into_iter().filter(|(id, _)| !seen.contains(id)).count() > besides
     }
 
     /// Returns the number of a stage that has not handled all published events, and one of these.

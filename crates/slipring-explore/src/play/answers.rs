@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use slipring::segment::SegmentRequest;
-use slipring::{AwaitError, Awaited, Layout, Many, PRODUCER, Producer, WaitError};
+use slipring::{AwaitError, Awaited, PRODUCER, WaitError};
 use slipring_coherence::sync;
 
 use super::handles::poll_some;
-use crate::event::Event;
 use crate::oracle::deaths::Told;
 use crate::oracle::{Log, goes_on};
 use crate::plan::Answer;
@@ -23,7 +22,9 @@ pub fn await_answer(
         let answer = match how {
             Answer::Wait => awaited.wait(),
             Answer::For(micros) => awaited.wait_for(Duration::from_micros(micros)),
-            Answer::Task => poll_some(&mut awaited, 0).expect("it polls until it is done"),
+            Answer::Task => {
+                poll_some(&mut awaited, 0, &mut false).expect("it polls until it is done")
+            }
             Answer::Try => match awaited.try_take() {
                 Ok(None) => {
                     sync::spin_loop();
@@ -38,28 +39,6 @@ pub fn await_answer(
             return;
         }
         sync::spin_loop();
-    }
-}
-
-/// Makes a request within a handler, and waits for the answer, which may wait for that handler.
-pub fn ask_inside<L: Layout>(mut producer: Producer<Event, L, Many>, id: u64, log: &Log) {
-    match producer.ask(|event, promise| event.request(id, promise)) {
-        Ok(mut awaited) => {
-            log.published(id, None);
-            let ends = |error: &WaitError| {
-                matches!(error, WaitError::Closed | WaitError::WaitsForItself(_))
-            };
-            while match awaited.wait() {
-                Err(AwaitError::Wait(error)) if ends(&error) => false,
-                answer => log.answer(id, &answer),
-            } {}
-        }
-        Err(error) => {
-            log.unfilled(id);
-            if !matches!(error, WaitError::Closed | WaitError::WaitsForItself(_)) {
-                log.wait_error(PRODUCER, &error);
-            }
-        }
     }
 }
 

@@ -66,6 +66,7 @@ fn declare<L: Layout>(
             false => chain.spawn().map(|(tx, pipeline)| (Tx::One(tx), pipeline))?,
             true => chain.spawn_shared().map(|(tx, pipeline)| (Tx::Many(tx), pipeline))?,
         };
+        own_ring.lend(&tx);
         Ok((producer_bodies(tx, verbs, &own_log), Running::Pipeline(pipeline)))
     });
     Ok(Started { ring, producers: Vec::new(), stages: Vec::new(), spawns: Some(spawns) })
@@ -119,6 +120,7 @@ fn add<L: Layout>(
             chain.write_shards(&name, len, Event::key, move |shard| writes!(make(shard)))
         }
     };
+    let chain = if plan.front == Front::Thread { chain.on("all") } else { chain };
     let chain = match visited {
         Visited::Readers(pool) => chain.open(pool),
         Visited::Writers(pool) => chain.open(pool),

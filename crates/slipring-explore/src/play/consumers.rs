@@ -38,6 +38,10 @@ pub struct Progress<'a> {
     leaves: bool,
     /// Whether it has dropped a batch unreleased.
     repeats: bool,
+    /// Whether its last call has found nothing.
+    is_idle: bool,
+    /// Whether a panic drops the handle when it leaves.
+    panics: bool,
     /// Whether the graph fails if it leaves.
     leaving_fails: bool,
     mirror: Option<Mirror<[u64; 3]>>,
@@ -61,7 +65,8 @@ impl Progress<'_> {
     /// Returns the quirk, if its time has come. It has one time.
     fn quirk(&mut self) -> Option<Quirk> {
         let (at, quirk) = self.drive.quirk?;
-        (self.events >= at).then(|| {
+        let is_between = matches!(quirk, Quirk::DropInPanic | Quirk::DropIdle);
+        (self.events >= at && !is_between).then(|| {
             self.drive.quirk = None;
             quirk
         })
@@ -89,7 +94,7 @@ impl Progress<'_> {
             Quirk::AwaitProducers => self.watch.await_producers(),
             Quirk::Nested(calls) => self.call_inner(calls),
             Quirk::Fail | Quirk::DropBatch | Quirk::ForgetBatch | Quirk::ReleaseFront => {}
-            Quirk::PassOver => {}
+            Quirk::PassOver | Quirk::DropInPanic | Quirk::DropIdle => {}
         }
     }
 
@@ -162,6 +167,7 @@ impl Progress<'_> {
 
     /// Makes one call. Returns whether the stream goes on.
     fn call(&mut self, handle: &mut dyn Handle) -> bool {
+        self.is_idle = false;
         let name = self.watch.name();
         let max = self.drive.max;
         let found = match self.drive.by {
@@ -183,14 +189,17 @@ impl Progress<'_> {
         match found {
             Ok(_) => {
                 self.told.found();
+                self.watch.has_released();
                 true
             }
             Err(_) if refused => {
+                self.is_idle = true;
                 self.told.refused(self.watch.log(), self.watch.stage());
                 true
             }
             Err(error) => {
                 self.told.found();
+                self.is_idle = !matches!(error, BatchError::Wait(_) | BatchError::Contended);
                 sync::spin_loop();
                 self.watch.log().batch_error(&name, &error)
             }
@@ -200,11 +209,13 @@ impl Progress<'_> {
     fn go_on(&mut self, name: &str, found: Result<usize, WaitError>) -> bool {
         match found {
             Ok(0) => {
+                self.is_idle = true;
                 self.told.refused(self.watch.log(), self.watch.stage());
                 true
             }
             Ok(_) => {
                 self.told.found();
+                self.watch.has_released();
                 true
             }
             Err(error) => {
@@ -253,6 +264,8 @@ impl Driven {
             events: 0,
             leaves: false,
             repeats: false,
+            is_idle: false,
+            panics: false,
             leaving_fails,
             mirror,
             inner,
@@ -279,6 +292,17 @@ impl Driven {
             progress.call_inner(1);
         }
         leaves();
+        if progress.panics {
+            let drops = move || {
+                let _handle = handle;
+                panic_as_planned()
+            };
+            let Err(payload) = catch_unwind(AssertUnwindSafe(drops));
+            if !payload.is::<Planned>() {
+                resume_unwind(payload);
+            }
+            return false;
+        }
         if let (After::Ended, Some(kept), false) =
             (&after, &env.kept, progress.watch.is_subscriber())
         {
@@ -295,6 +319,7 @@ impl Progress<'_> {
         if self.drive.by == By::Raw && panics {
             self.watch.log().disrupt(Disruption::Failure(self.watch.name()));
         }
+        let ring_was_over = self.watch.log().producing().is_none();
         let goes_on = match catch_unwind(AssertUnwindSafe(|| self.call(handle))) {
             Ok(goes_on) => goes_on,
             Err(payload) if payload.is::<Planned>() => true,
@@ -302,6 +327,19 @@ impl Progress<'_> {
         };
         if !goes_on {
             return After::Ended;
+        }
+        match self.drive.quirk {
+            Some((at, Quirk::DropInPanic)) if self.events >= at => {
+                self.watch.log().disrupt(Disruption::Failure(self.watch.name()));
+                self.panics = true;
+                return After::Leave;
+            }
+            Some((_, Quirk::DropIdle)) if self.is_idle && ring_was_over => {
+                self.panics = true;
+                return After::Leave;
+            }
+            Some((0, Quirk::Leave)) => self.leaves |= self.is_idle,
+            _ => {}
         }
         if !self.leaves {
             return After::GoOn;

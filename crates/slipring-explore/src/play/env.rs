@@ -30,6 +30,8 @@ pub trait AnyRing: Send + Sync {
     fn halt(&self);
     /// Publishes one event by a producer of its own, if the ring can have another.
     fn publish_one(&self);
+    /// Drops the producer that was kept for a handler.
+    fn end_lending(&self);
     /// Makes a producer, if the ring can have another, and does what the verbs say. If it is the
     /// `last` one, drops the ring's handle before.
     fn produce(&self, verbs: &[Verb], last: bool);

@@ -99,8 +99,8 @@ impl Wake for Unparks {
 }
 
 /// Polls a future until it is done. Returns `None`, and so lets the caller drop the future, after
-/// `polls` polls that found it pending (0: never).
-pub fn poll_some<F: Future>(future: F, polls: u64) -> Option<F::Output> {
+/// `polls` polls that found it pending (0: never). Notes in `pended` whether one did.
+pub fn poll_some<F: Future>(future: F, polls: u64, pended: &mut bool) -> Option<F::Output> {
     let waker: Waker = Arc::new(Unparks(sync::current())).into();
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -108,6 +108,7 @@ pub fn poll_some<F: Future>(future: F, polls: u64) -> Option<F::Output> {
         if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
             return Some(value);
         }
+        *pended = true;
         // A future whose ring notifies no task wakes itself, so an executor lets others go first.
         sync::spin_loop();
         if poll == polls {
@@ -208,7 +209,7 @@ macro_rules! handle {
                     Ask::Task(polls) => {
                         // The batch is dropped, and taken again: a loop cannot lend it.
                         loop {
-                            if let Some(found) = poll_some(handle.batch_async(max), polls) {
+                            if let Some(found) = poll_some(handle.batch_async(max), polls, &mut false) {
                                 break found.map(drop)?;
                             }
                         }

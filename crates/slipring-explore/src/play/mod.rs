@@ -7,6 +7,7 @@ mod chains;
 mod consumers;
 mod env;
 mod handles;
+mod inside;
 mod memory;
 mod observers;
 mod onlooker;
@@ -17,15 +18,16 @@ mod rings;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use slipring::StartAt;
-use slipring_coherence::sync::{Builder, JoinHandle, spin_loop};
+use slipring_coherence::sync::{Builder, JoinHandle, sleep, spin_loop};
 use slipring_coherence::{Machine, Report, Schedule, Simulation, Topology};
 
 use crate::oracle::Log;
 use crate::plan::{By, Front, Verb};
 use crate::program::{Actor, Program};
-use crate::watch::Watch;
+use crate::watch::{Watch, await_none};
 use consumers::Driven;
 use env::Env;
 use rings::{Running, Started};
@@ -50,6 +52,9 @@ impl fmt::Display for Broken {
     }
 }
 
+/// Number of tries behind which joining a pool that has ended has to say so.
+const JOINS: u32 = 50;
+
 /// Number of threads that a program can have.
 const CORES: usize = 40;
 
@@ -61,8 +66,9 @@ const CORES: usize = 40;
 pub fn play(program: &Program, schedule: &Schedule) -> Result<Report, Broken> {
     let machine = Machine::server(Topology::new(1, CORES).expect("a small machine"));
     let plans = program.rings.iter().chain(program.segments.iter().map(|segment| &segment.ring));
-    let logs: Vec<Arc<Log>> =
-        plans.enumerate().map(|(number, plan)| Arc::new(Log::new(plan, number))).collect();
+    let late = schedule.late_stores != 0;
+    let log = |(number, plan)| Arc::new(Log::new(plan, number).with_late_stores(late));
+    let logs: Vec<Arc<Log>> = plans.enumerate().map(log).collect();
     let refused = Mutex::new(None);
     let simulation = Simulation::new(&machine).schedule(schedule.clone());
     let run = simulation
@@ -117,10 +123,7 @@ fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> 
             _ => None,
         });
         let verbs: Vec<Vec<Verb>> = verbs.collect();
-        let open = match plan.front {
-            Front::Chain(_) => chains::open,
-            _ => rings::open,
-        };
+        let open = if plan.front.is_chain() { chains::open } else { rings::open };
         opened.push(open(plan, log, verbs)?);
     }
     let rings = opened.iter().map(|started| started.ring.clone()).collect();
@@ -263,15 +266,27 @@ fn visitor(
             };
             Some((format!("ring {ring} subscriber {number}"), Box::new(body)))
         }
-        Actor::Joiner { ring, stage, drive } => {
+        Actor::Joiner { ring, stage, drive, late } => {
             let log = logs[ring].clone();
             let body = move || {
-                if let Ok(handle) = env.rings[ring].join(stage) {
-                    let watch = Watch::new(&log, stage, None);
-                    let (leaving_fails, mirror) = (false, None);
-                    Driven { handle, watch, drive, leaving_fails, mirror, inner: None }
-                        .run(&env, ring);
+                if late {
+                    let _ = await_none(&log, || (!log.has_ended(stage)).then_some(()));
                 }
+                let mut tries = 0;
+                let handle = loop {
+                    let (number, had_ended) = (log.joins(stage), log.has_ended(stage));
+                    match env.rings[ring].join(stage) {
+                        Ok(handle) => break handle,
+                        // A worker that has lost a race hides the end for a moment.
+                        Err(error) if !log.join_refused(number, tries > JOINS, &error) => return,
+                        Err(_) if !had_ended => return,
+                        Err(_) => sleep(Duration::from_millis(1)),
+                    }
+                    tries += 1;
+                };
+                let watch = Watch::new(&log, stage, None);
+                let (leaving_fails, mirror) = (false, None);
+                Driven { handle, watch, drive, leaving_fails, mirror, inner: None }.run(&env, ring);
             };
             Some((format!("ring {ring} joiner {number}"), Box::new(body)))
         }

@@ -130,6 +130,13 @@ fn step(
     if !act(producer, verb, log) {
         return false;
     }
+    // A report takes time, in which the end of a full ring could be missed (`OrDrop`).
+    if let Verb::Try(_) | Verb::Insist(_) = verb {
+        let least = log.least_batches();
+        if let Some(wrong) = report().and_then(|report| log.lacks(least, &report)) {
+            log.violation(wrong);
+        }
+    }
     if let Verb::Drain = verb {
         // Other producers may go on meanwhile.
         let differs = || log.differs(&report()?).filter(|_| log.behind().is_none());
@@ -259,6 +266,7 @@ macro_rules! acts {
                 let (id, mut filled) = (log.begin(), false);
                 let done = self.publish(|event| { filled = true; event.fill(id) });
                 settle(log, id, filled, &done, |seq| *seq);
+                done.iter().for_each(|_| log.batch());
                 done.map(|seq| (id, seq))
             }
 
@@ -297,22 +305,28 @@ macro_rules! acts {
                                 settle(log, id, filled, &done, |seq| *seq);
                                 filled = false;
                                 match done {
-                                    Ok(_) => break,
+                                    Ok(_) => break log.batch(),
                                     Err(ClaimError::Wait(error)) => return Err(error.into()),
                                     Err(ClaimError::Gated { .. }) => {
+                                        log.found_full();
                                         told.refused(log, log.plan().stages.len());
                                     }
-                                    Err(_) => sync::spin_loop(),
+                                    Err(_) => {}
                                 }
+                                sync::spin_loop();
                             }
                         }
                     }
                     Verb::By(micros) => {
                         let deadline = sync::now() + Duration::from_micros(micros);
                         let id = log.begin();
-                        let done =
-                            self.publish_by(deadline, |event| { filled = true; event.fill(id) });
+                        let call = log.begin_timed();
+                        let done = self.publish_by(deadline, |event| {
+                            filled = true;
+                            event.fill(id);
+                        });
                         settle(log, id, filled, &done, |seq| *seq);
+                        log.check_timed(&call, micros, &done);
                         done?;
                     }
                     Verb::All(events) => {
@@ -372,10 +386,14 @@ macro_rules! acts {
                             let id = log.begin();
                             let done = self.publish_or_drop(|event| event.fill(id));
                             match done {
-                                Ok(Some(seq)) => log.published(id, Some(seq)),
+                                Ok(Some(seq)) => {
+                                    log.published(id, Some(seq));
+                                    log.batch();
+                                }
                                 Ok(None) => {
                                     log.unfilled(id);
                                     log.dropped();
+                                    log.found_full();
                                 }
                                 Err(_) => log.unfilled(id),
                             }
@@ -393,12 +411,15 @@ macro_rules! acts {
                     }
                     Verb::Task(times, polls) => {
                         for _ in 0..times {
+                            let mut waits = false;
                             loop {
                                 let id = log.begin();
                                 let mut filled = false;
                                 let future =
                                     self.publish_async(|event| { filled = true; event.fill(id) });
-                                let done = poll_some(future, polls);
+                                let mut pended = false;
+                                let done = poll_some(future, polls, &mut pended);
+                                waits |= log.polled(pended);
                                 let Some(done) = done else {
                                     log.unfilled(id);
                                     if filled {
@@ -415,12 +436,17 @@ macro_rules! acts {
                                     }
                                 }
                             }
+                            if waits {
+                                log.task_waits();
+                            }
                         }
                     }
                     Verb::ClaimTask(len, polls) => {
                         let len = len.min(self.capacity());
                         loop {
-                            let done = poll_some(self.claim_n_async(len), polls);
+                            let mut pended = false;
+                            let done = poll_some(self.claim_n_async(len), polls, &mut pended);
+                            log.polled(pended);
                             let Some(done) = done else { continue };
                             let mut slots = done?;
                             let first = slots.first_seq();

@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use slipring::{
     Contiguous, Done, Error, Graph, Handlers, Interleaved, Layout, Many, Marks, Mirror,
-    MirrorHandle, Monitor, OnFault, PRODUCER, Pipeline, Pool, PoolReaderKey, PoolWriterKey,
-    Producer, Reading, Report, Ring, ShardReaderKey, ShardWriterKey, Single, StartAt,
-    SubscribeError, Tap, TapKey, Threads, WaitError, Writing,
+    MirrorHandle, Monitor, OnFault, Pipeline, Pool, PoolReaderKey, PoolWriterKey, Producer,
+    Reading, Report, Ring, ShardReaderKey, ShardWriterKey, Single, StartAt, SubscribeError, Tap,
+    TapKey, Threads, Writing,
 };
 
-use super::answers::ask_inside;
 use super::consumers::{Driven, handler};
 use super::env::{AnyRing, Env, Subscribed};
 use super::handles::{Handle, Held};
+use super::inside::publish_one;
 use super::producers::{Tx, produce, produce_within};
 use crate::event::Event;
 use crate::oracle::Log;
@@ -33,6 +33,9 @@ pub struct Opened<L: Layout, S> {
     /// The ring's handle, until a thread drops it. This lock is real, and not held within a call of
     /// the library.
     ring: Mutex<Option<Arc<Ring<Event, L, S>>>>,
+    /// A producer for a handler of a ring whose stages the library runs. This lock is such a one,
+    /// too.
+    spare: Mutex<Option<Tx<L>>>,
     monitor: Monitor<Event, L>,
     pub visited: Vec<Visited<L>>,
     mirrors: Vec<Option<MirrorHandle<[u64; 3]>>>,
@@ -46,7 +49,8 @@ impl<L: Layout> Opened<L, Single> {
         visited: Vec<Visited<L>>,
         mirrors: Vec<Option<MirrorHandle<[u64; 3]>>>,
     ) -> Opened<L, Single> {
-        Opened { log: log.clone(), ring: Mutex::new(None), monitor, visited, mirrors }
+        let (log, ring, spare) = (log.clone(), Mutex::new(None), Mutex::new(None));
+        Opened { log, ring, spare, monitor, visited, mirrors }
     }
 }
 
@@ -55,7 +59,19 @@ impl<L: Layout, S> Opened<L, S> {
         self.ring.lock().expect("no thread panics with it").clone()
     }
 
+    /// Keeps a producer like `tx` for one of the ring's handlers, if one publishes there.
+    pub fn lend(&self, tx: &Tx<L>) {
+        let wanted = self.log.plan().publishes_into(self.log.number());
+        let another = wanted.then(|| tx.another()).flatten();
+        *self.spare.lock().expect("no thread panics with it") = another;
+    }
+
+    fn take_spare(&self) -> Option<Tx<L>> {
+        self.spare.lock().expect("no thread panics with it").take()
+    }
+
     fn take_ring(&self) -> Option<Arc<Ring<Event, L, S>>> {
+        self.log.drops_ring();
         self.ring.lock().expect("no thread panics with it").take()
     }
 }
@@ -110,7 +126,6 @@ pub type Within<L> = Box<dyn FnOnce(&mut Producer<Event, L>) -> Result<(), slipr
 /// How many producers a ring has.
 pub trait Sharing: Sized + Send + Sync + 'static {
     fn first<L: Layout>(ring: &Ring<Event, L, Self>) -> Tx<L>;
-    fn publish_one<L: Layout>(ring: &Ring<Event, L, Self>, log: &Log);
     /// Makes another producer, if the ring can have one.
     fn another<L: Layout>(ring: &Ring<Event, L, Self>) -> Option<Tx<L>>;
     fn spawn<L: Layout>(
@@ -127,7 +142,6 @@ impl Sharing for Single {
     fn first<L: Layout>(ring: &Ring<Event, L, Single>) -> Tx<L> {
         Tx::One(ring.producer())
     }
-    fn publish_one<L: Layout>(_: &Ring<Event, L, Single>, _: &Log) {}
     fn another<L: Layout>(_: &Ring<Event, L, Single>) -> Option<Tx<L>> {
         None
     }
@@ -147,24 +161,6 @@ impl Sharing for Single {
 impl Sharing for Many {
     fn first<L: Layout>(ring: &Ring<Event, L, Many>) -> Tx<L> {
         Tx::Many(ring.producer())
-    }
-    fn publish_one<L: Layout>(ring: &Ring<Event, L, Many>, log: &Log) {
-        let id = log.begin();
-        let mut producer = ring.producer();
-        let single = |stage: &StagePlan| matches!(stage.kind, Kind::Reader | Kind::Writer);
-        if id.is_multiple_of(2) && log.plan().stages.iter().all(single) {
-            return ask_inside(producer, id, log);
-        }
-        match producer.publish(|event| event.fill(id)) {
-            Ok(seq) => log.published(id, Some(seq)),
-            Err(error) => {
-                log.unfilled(id);
-                // The ring may be closed already, or the call would wait for its own thread.
-                if !matches!(error, WaitError::Closed | WaitError::WaitsForItself(_)) {
-                    log.wait_error(PRODUCER, &error);
-                }
-            }
-        }
     }
     fn another<L: Layout>(ring: &Ring<Event, L, Many>) -> Option<Tx<L>> {
         Some(Tx::Many(ring.producer()))
@@ -186,9 +182,14 @@ impl<L: Layout, S: Sharing> AnyRing for Opened<L, S> {
         }
     }
     fn publish_one(&self) {
-        if let Some(ring) = self.ring() {
-            S::publish_one(&ring, &self.log);
+        let ring = self.ring();
+        let tx = ring.as_deref().and_then(S::another).or_else(|| self.take_spare());
+        if let Some(Tx::Many(producer)) = tx {
+            publish_one(producer, &self.log);
         }
+    }
+    fn end_lending(&self) {
+        drop(self.take_spare());
     }
     fn produce(&self, verbs: &[Verb], last: bool) {
         let ring = if last { self.take_ring() } else { self.ring() };
@@ -354,6 +355,7 @@ pub fn producer_bodies<L: Layout>(tx: Tx<L>, verbs: Vec<Vec<Verb>>, log: &Arc<Lo
         let log = log.clone();
         Box::new(move |env: &Env| {
             produce(tx, &verbs, &log, &|| env.rings[log.number()].report());
+            env.rings[log.number()].end_lending();
             log.produced();
         }) as Body
     };
@@ -397,11 +399,16 @@ fn start<L: Layout, S: Sharing>(
             Some(attach(&ring, plan, log, stage, key?, mirror))
         });
         let stages = attached.flatten().collect();
-        let ring = Mutex::new(Some(Arc::new(ring)));
-        let opened = Opened { log: log.clone(), ring, monitor, visited, mirrors: mirror_handles };
+        let (ring, spare) = (Mutex::new(Some(Arc::new(ring))), Mutex::new(None));
+        let log = log.clone();
+        let opened = Opened { log, ring, spare, monitor, visited, mirrors: mirror_handles };
         return Ok(Started { ring: Arc::new(opened), producers, stages, spawns: None });
     }
     let (handlers, own_plan, own_log) = (ring.handlers(), plan.clone(), log.clone());
+    let (log, ring, spare) = (log.clone(), Mutex::new(None), Mutex::new(None));
+    let opened = Opened::<L, S> { log, ring, spare, monitor, visited, mirrors: mirror_handles };
+    let opened = Arc::new(opened);
+    let own_ring = opened.clone();
     let spawns: Spawns = Box::new(move |env| {
         let mut handlers = handlers;
         for (stage, (key, mirror)) in rest.into_iter().zip(mirrors).enumerate() {
@@ -414,16 +421,10 @@ fn start<L: Layout, S: Sharing>(
             return Ok((Vec::new(), Running::within(verbs, &own_log, env, run)));
         }
         let (tx, pipeline) = S::spawn(handlers)?;
+        own_ring.lend(&tx);
         Ok((producer_bodies(tx, verbs, &own_log), Running::Pipeline(pipeline)))
     });
-    let (log, ring) = (log.clone(), Mutex::new(None));
-    let opened = Opened::<L, S> { log, ring, monitor, visited, mirrors: mirror_handles };
-    Ok(Started {
-        ring: Arc::new(opened),
-        producers: Vec::new(),
-        stages: Vec::new(),
-        spawns: Some(spawns),
-    })
+    Ok(Started { ring: opened, producers: Vec::new(), stages: Vec::new(), spawns: Some(spawns) })
 }
 
 /// The name of a stage's handle.
