@@ -639,8 +639,8 @@ static uint64_t gating_stages(void) {
 /* Fails the graph for all processes. */
 static void fail_graph(uint32_t party, uint64_t seq, const char *reason) {
     struct failure *record = failure();
-    uint64_t none = 0, text[32] = {0};
-    if (atomic_compare_exchange_strong_explicit(&record->state, &none, 1, memory_order_relaxed,
+    uint64_t none = 0, begun = 1 | (uint64_t)(party + 1) << 32, text[32] = {0};
+    if (atomic_compare_exchange_strong_explicit(&record->state, &none, begun, memory_order_relaxed,
                                                 memory_order_relaxed)) {
         memcpy(text, reason, strlen(reason));
         for (int i = 0; i < 32; i++) store(&record->text[i], text[i]);
@@ -648,9 +648,6 @@ static void fail_graph(uint32_t party, uint64_t seq, const char *reason) {
         store(&record->party, party + 1);
         store(&record->seq, seq + 1);
         release(&record->state, 2);
-    } else {
-        for (uint64_t until = now() + 10000000; acquire(&record->state) == 1 && now() < until;)
-            nap();
     }
     atomic_fetch_or_explicit(bits(), FAILED, memory_order_release);
     notify_all();

@@ -597,9 +597,13 @@ class Segment:
         """Returns the failure that a process recorded; None: there is none."""
         at = self.header.status_at + LINE
         state, party, seq, length = [self.word(at + 8 * word) for word in range(4)]
-        if state != 2:
+        raw = self.map[at + 32 : at + 32 + min(length, 256)]
+        if state & 0xFFFFFFFF == 1:
+            # Its process was stopped while it wrote, or has died.
+            party, seq, raw = state >> 32, 0, b"its process has not written why"
+        elif state != 2:
             return None
-        party, raw = party - 1, self.map[at + 32 : at + 32 + min(length, 256)]
+        party -= 1
         name = text(self.stages[party].name) if 0 <= party < len(self.stages) else "producer"
         at = (seq - 1) & MASK if seq else None
         return {"party": name, "seq": at, "reason": text(raw)}

@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 use crate::base::edge;
 use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::name::Name;
-use crate::base::sync::{
-    AtomicU32, AtomicU64, Line, Mutex, Relaxed, elapsed, lock, may_die, now, twin, yield_now,
-};
+use crate::base::sync::{AtomicU32, AtomicU64, Line, Mutex, Relaxed, lock, may_die, now, twin};
 use crate::errors::{Cause, Failure, WaitError};
 use crate::ring::words::ahead;
 
@@ -80,20 +78,21 @@ pub(crate) struct StatusWords {
 
 /// Number of words of a failure's text.
 const TEXT_WORDS: usize = 32;
-/// States of a failure record.
+/// States of a failure record. A record that is begun has its party in the state's upper half, so
+/// that others can name it, whatever becomes of the process that writes.
 const EMPTY: u64 = 0;
 const BEGUN: u64 = 1;
 const WRITTEN: u64 = 2;
-/// How long a process that fails second waits for the record of the first one, which may have died.
-/// Until then no third process sees the failed bit without a reason, and takes it for a halt.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// The reason of a failure whose process has not written one.
+const UNSAID: &str = "its process has not written why: it was stopped, or it has died";
 
 /// The first failure of a graph, as the processes of its segment read it. All words are zero if the
 /// graph has not failed.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct FailureRecord {
-    /// [`EMPTY`], [`BEGUN`] or [`WRITTEN`]. A process that dies while it writes leaves `BEGUN`.
+    /// [`EMPTY`], [`WRITTEN`], or [`BEGUN`] with the index of the party that failed, plus one, in
+    /// the upper 32 bits. A process that dies while it writes leaves `BEGUN`.
     state: AtomicU64,
     /// Index of the party that failed, plus one.
     party: AtomicU64,
@@ -109,18 +108,10 @@ impl FailureRecord {
     /// Number of 128-byte lines of a record.
     pub(crate) const LINES: usize = size_of::<FailureRecord>().div_ceil(128);
 
-    /// Writes the first failure. If another process was first, waits until its failure is written,
-    /// at most for [`PATIENCE`].
+    /// Writes the first failure. Does nothing if another process was first.
     fn write(&self, party: usize, seq: Option<u64>, text: &str) {
-        if self.state.compare_exchange(EMPTY, BEGUN, Relaxed, Relaxed).is_err() {
-            let began = now();
-            // A model's writer does not die here, and its other threads need no reason.
-            while !cfg!(slipring_loom)
-                && self.state.load(Relaxed) == BEGUN
-                && elapsed(began) < PATIENCE
-            {
-                yield_now();
-            }
+        let begun = BEGUN | (party as u64 + 1) << 32;
+        if self.state.compare_exchange(EMPTY, begun, Relaxed, Relaxed).is_err() {
             return;
         }
         let mut bytes = [0; TEXT_WORDS * 8];
@@ -157,8 +148,10 @@ impl FailureRecord {
     }
 
     fn contents(&self) -> Option<(usize, Option<u64>, String)> {
-        if edge::failed::see_record(&self.state) != WRITTEN {
-            return None;
+        let state = edge::failed::see_record(&self.state);
+        if state != WRITTEN {
+            let party = (state >> 32).wrapping_sub(1) as usize;
+            return (state as u32 == BEGUN as u32).then(|| (party, None, UNSAID.into()));
         }
         let mut bytes = [0; TEXT_WORDS * 8];
         for (word, bytes) in self.text.iter().zip(bytes.chunks_exact_mut(8)) {
@@ -312,9 +305,8 @@ impl Status {
     pub(crate) fn stopped(&self) -> Option<WaitError> {
         let bits = edge::failed::see(&self.words.bits);
         if bits & FAILED != 0 {
-            // The bit can be set without a written record, if a process died while it wrote the
-            // record.
-            let unknown = || self.record.is_some().then_some(WaitError::Halted);
+            // In a segment, the bit comes after a record that is begun.
+            let unknown = || self.record.is_some().then_some(WaitError::Damaged);
             return self.failure().map(WaitError::Failed).or_else(unknown);
         }
         (bits & HALTED != 0).then_some(WaitError::Halted)

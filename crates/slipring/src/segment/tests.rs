@@ -386,6 +386,31 @@ fn an_unknown_status_is_damage() {
     }
 }
 
+/// A process may be stopped, or die, while it writes why the graph has failed. The others still name
+/// the party that failed.
+#[test]
+fn a_failure_without_a_reason_names_its_party() {
+    let _watched = crate::watchdog::watched();
+    let named = |state: u64| {
+        let segment = Segment::new(4, 0, vec![stage("only", &[], OnDeath::Wait)]);
+        let mut reader = segment.reader(2, 0);
+        let (status, record) = (segment.areas.status.cast(), segment.areas.failure.cast());
+        // SAFETY: the status begins with an atomic word of 32 bits, the record with one of 64.
+        let (bits, word): (&AtomicU32, &AtomicU64) = unsafe { (status.as_ref(), record.as_ref()) };
+        word.store(state, Ordering::Relaxed);
+        bits.store(4, Ordering::Relaxed);
+        reader.for_each(|_, _| ()).unwrap_err()
+    };
+    for (party, name) in [(0, "only"), (1, "producer")] {
+        let error = named(1 | (party + 1) << 32);
+        let WaitError::Failed(failure) = &error else { panic!("{error}") };
+        assert_eq!(failure.stage().as_str(), name);
+        assert!(error.to_string().contains("has not written why"), "{error}");
+    }
+    let error = named(0);
+    assert!(matches!(error, WaitError::Damaged), "no failure at all: {error}");
+}
+
 /// A call returns a death even if the dead process's seat was recovered, as long as no process has
 /// taken the seat since.
 #[test]
