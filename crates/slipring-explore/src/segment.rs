@@ -70,10 +70,11 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
     let capacity = dice.pick(&[1, 2, 2, 4, 4, 8]);
     let death = |dice: &mut Dice| dice.pick(&[Death::Wait, Death::Wait, Death::Tell, Death::Fail]);
     let mut stages = Vec::new();
-    let kinds: &[Kind] = match dice.below(6) {
+    let kinds: &[Kind] = match dice.below(8) {
         // Deaths meet more often where all processes do the same.
         0 => &[Kind::PoolReader, Kind::PoolWriter],
         1 => &[Kind::Tap, Kind::Reader],
+        2 => &[Kind::Writer, Kind::ShardWriter],
         _ => &[
             Kind::Reader,
             Kind::Reader,
