@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use slipring::WaitError;
 use slipring_coherence::sync::{self, spin_loop};
 
 use super::{Fate, Log};
@@ -180,5 +181,14 @@ impl Told {
     /// Notes that a call has found something, or has told something.
     pub fn found(&mut self) {
         self.dead = None;
+    }
+}
+
+/// Lets other threads run after a call that has failed. A death is told again and again until the
+/// dead one comes again, and the calls meanwhile are no sign of a sleeper.
+pub fn pause_after(error: &WaitError) {
+    match error {
+        WaitError::PeerDead(_) => sync::sleep(Duration::from_micros(100)),
+        _ => sync::spin_loop(),
     }
 }

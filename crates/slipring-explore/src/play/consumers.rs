@@ -14,7 +14,7 @@ use slipring_coherence::sync;
 use super::env::Env;
 use super::handles::{Ask, Finish, Handle};
 use crate::event::Seen;
-use crate::oracle::deaths::Told;
+use crate::oracle::deaths::{Told, pause_after};
 use crate::oracle::{Disruption, goes_on};
 use crate::plan::{By, Drive, Fault, Quirk};
 use crate::watch::Watch;
@@ -200,7 +200,10 @@ impl Progress<'_> {
             Err(error) => {
                 self.told.found();
                 self.is_idle = !matches!(error, BatchError::Wait(_) | BatchError::Contended);
-                sync::spin_loop();
+                match error {
+                    BatchError::Wait(ref error) => pause_after(error),
+                    _ => sync::spin_loop(),
+                }
                 self.watch.log().batch_error(&name, &error)
             }
         }
@@ -220,8 +223,7 @@ impl Progress<'_> {
             }
             Err(error) => {
                 self.told.found();
-                // A death may be told again and again, until the dead one comes again.
-                sync::spin_loop();
+                pause_after(&error);
                 self.watch.log().wait_error(name, &error);
                 goes_on(&error)
             }

@@ -19,7 +19,7 @@ use super::answers::await_answer;
 use super::consumers::{Planned, panic_as_planned};
 use super::handles::poll_some;
 use crate::event::{Event, Kept, Parts};
-use crate::oracle::deaths::Told;
+use crate::oracle::deaths::{Told, pause_after};
 use crate::oracle::{Disruption, Log};
 use crate::plan::{Answer, Fate, Room, Verb};
 use crate::watch::await_none;
@@ -233,6 +233,7 @@ pub fn act(producer: &mut dyn Acts, verb: Verb, log: &Log) -> bool {
         match producer.act(verb, log) {
             Ok(()) => return true,
             Err(error) if !log.claim_error(&error) => return false,
+            Err(ClaimError::Wait(error)) => pause_after(&error),
             // Full for now, or too late.
             Err(_) => sync::spin_loop(),
         }
