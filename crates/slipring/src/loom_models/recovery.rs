@@ -134,7 +134,9 @@ fn loom_a_failure_is_read_elsewhere() {
         let one = failing.join().unwrap();
         let late = other.control().status.failure().expect("the failure").to_string();
         assert!(late.contains("s0") && late.contains("a model's text"), "{late}");
-        assert!(early.is_none_or(|early| early == late), "a part of a failure");
+        // While the reason is being written, only the party is known.
+        let unsaid = |early: &str| early.contains("s0") && early.contains("has not written why");
+        assert!(early.is_none_or(|early| early == late || unsaid(&early)), "a part of a failure");
         (one, other)
     });
 }
