@@ -54,13 +54,21 @@ impl Drop for Dropped {
     }
 }
 
+/// The fate of a request's promise.
+#[derive(Debug)]
+enum Promised {
+    Fulfilled,
+    Broken,
+    Kept(Kept),
+}
+
 /// Promises that are neither fulfilled nor dropped. This lock is real, as that of an event.
 pub type Kept = Arc<Mutex<Vec<Promise<u64>>>>;
 
 #[derive(Debug)]
 struct Request {
     promise: Promise<u64>,
-    kept: Option<Kept>,
+    fate: Promised,
 }
 
 /// The plain parts of an event, and the whole event of a segment.
@@ -89,11 +97,14 @@ impl Seen for Event {
         // Only an event that is overwritten while it is lent can be locked.
         let request = self.request.try_lock().ok().and_then(|mut request| request.take());
         match request {
-            Some(Request { promise, kept: Some(kept) }) => {
+            Some(Request { promise, fate: Promised::Kept(kept) }) => {
                 kept.lock().expect("no thread panics with it").push(promise);
             }
+            Some(Request { promise, fate: Promised::Broken }) => drop(promise),
             // The other side may have dropped its half.
-            Some(Request { promise, kept: None }) => _ = promise.fulfil(self.parts.id),
+            Some(Request { promise, fate: Promised::Fulfilled }) => {
+                _ = promise.fulfil(self.parts.id);
+            }
             None => {}
         }
     }
@@ -157,6 +168,16 @@ impl Parts {
         self.fill(id);
     }
 
+    /// The same.
+    pub fn request_broken(&mut self, id: u64, _: Promise<u64>) {
+        self.fill(id);
+    }
+
+    /// The same.
+    pub fn request_in_vain(&mut self, id: u64, _: Promise<u64>, _: &Kept) {
+        self.fill(id);
+    }
+
     /// Stores the trail of a writer, whose result `Watch::look` is.
     pub fn write(&mut self, trail: u64) {
         self.trail = trail;
@@ -173,13 +194,19 @@ impl Event {
     /// Fills the event, with a request.
     pub fn request(&mut self, id: u64, promise: Promise<u64>) {
         self.fill(id);
-        self.request = Mutex::new(Some(Request { promise, kept: None }));
+        self.request = Mutex::new(Some(Request { promise, fate: Promised::Fulfilled }));
+    }
+
+    /// Fills the event, with a request whose promise its first reader drops.
+    pub fn request_broken(&mut self, id: u64, promise: Promise<u64>) {
+        self.fill(id);
+        self.request = Mutex::new(Some(Request { promise, fate: Promised::Broken }));
     }
 
     /// Fills the event, with a request whose promise its first reader puts into `kept`.
     pub fn request_in_vain(&mut self, id: u64, promise: Promise<u64>, kept: &Kept) {
         self.fill(id);
-        self.request = Mutex::new(Some(Request { promise, kept: Some(kept.clone()) }));
+        self.request = Mutex::new(Some(Request { promise, fate: Promised::Kept(kept.clone()) }));
     }
 
     /// Stores the trail of a writer, whose result `Watch::look` is.

@@ -23,10 +23,16 @@ pub struct RingPlan {
     pub wait: Waits,
     /// Who runs the stages.
     pub front: Front,
-    /// Whether the thread that runs the stages publishes, too, if there is one producer and the
-    /// library runs them.
+    /// The call that runs the stages, if the library does.
     #[serde(default)]
-    pub runs: bool,
+    pub run: Run,
+    /// Time from the build after which all waits end, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<u64>,
+    /// Whether a single producer publishes its cursor, if the front is no chain, whose monitor
+    /// makes it do so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cursor: bool,
     /// Whether the stages are declared from the last to the first, if not as a chain.
     #[serde(default)]
     pub reversed: bool,
@@ -57,6 +63,30 @@ impl Front {
     pub fn is_chain(self) -> bool {
         matches!(self, Front::Chain(_) | Front::Thread)
     }
+}
+
+/// The call that runs a ring's stages, and its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Run {
+    /// `spawn`, and `join`.
+    #[default]
+    Join,
+    /// `spawn`, and `join_within` of so many microseconds, again and again.
+    Within(u64),
+    /// `spawn`, `join_on_drop` of so many microseconds, and a drop.
+    OnDrop(u64),
+    /// `spawn`, a halt after so many microseconds, and `join`.
+    Halt(u64),
+    /// `spawn`, and a drop.
+    Drop,
+    /// `run` of one producer, whose closure publishes.
+    Closure,
+    /// `run` of several producers: its closure publishes, and so do threads that it starts.
+    Shared,
+    /// `feed`.
+    Feed,
+    /// `run_inline` of a chain.
+    Inline,
 }
 
 /// A way to wait.
@@ -157,6 +187,14 @@ pub struct StagePlan {
     /// Number of values in a mirror of its events, for a stage with one handle; 0: no mirror.
     #[serde(default)]
     pub mirror: usize,
+    /// The number of the thread that it shares with other stages of the same number, if it has one
+    /// handle and the library runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<usize>,
+    /// Whether its handler, if it is one, is called between events, too: before the first one,
+    /// after the last one, behind each batch, and after so many microseconds of a wait (0: once).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idles: Option<u64>,
     /// How each of its handles is driven: one for a reader or writer, several for a pool or shards,
     /// none for a tap.
     pub drives: Vec<Drive>,
@@ -265,6 +303,10 @@ pub enum Quirk {
     Nested(u64),
     /// A writer's handle between processes passes over the suspects, before it lends an event.
     PassOver,
+    /// A batch is held, with those of so many calls behind it.
+    Hold(u64),
+    /// The handler runs a chain of its own.
+    Chain,
 }
 
 /// An action of a producer.
@@ -297,6 +339,19 @@ pub enum Verb {
     ClaimTask(usize, u64),
     /// `ask`, so many times, and what is done for the answer.
     Ask(u64, Answer),
+    /// `ask_async`, so many times; the future is dropped as that of `Task`.
+    AskTask(u64, u64),
+    /// `ask`, so many times, whose first reader drops the promise.
+    AskBroken(u64, Answer),
+    /// `ask`, whose first reader keeps the promise: only the deadline ends the wait.
+    AskInVain(Answer),
+    /// Waits until a call has told that the deadline has passed.
+    AwaitFailure,
+    /// `Selector::wait`, with a deadline of so many microseconds (0: none), and `try_publish`,
+    /// until it has succeeded so many times.
+    Select(u64, u64),
+    /// `publish`, so many times, at a distance of so many microseconds.
+    Every(u64, u64),
     /// A `Conflator` with room for so many keys, and so many values of one key more.
     Conflate(usize, u64),
     /// `publish` with a closure that panics.
@@ -314,6 +369,23 @@ pub enum Verb {
     AskLast(Answer),
     /// A panic drops the producer; nothing follows it.
     DropInPanic,
+    /// The closure of a run returns an error, or panics; nothing follows it.
+    Fail { panics: bool },
+}
+
+impl Verb {
+    /// Whether a stage has to answer, or to end the wait.
+    pub fn asks(&self) -> bool {
+        match self {
+            Verb::Ask(..) | Verb::AskLast(_) | Verb::AskTask(..) | Verb::AskBroken(..) => true,
+            _ => self.needs_deadline(),
+        }
+    }
+
+    /// Whether nothing but the deadline ends its wait.
+    pub fn needs_deadline(&self) -> bool {
+        matches!(self, Verb::AskInVain(_) | Verb::AwaitFailure)
+    }
 }
 
 /// Lets a producer wait at its end until all is handled. A claim that it had forgotten would stay
@@ -373,6 +445,8 @@ impl StagePlan {
             on_fault: Fault::Stop,
             marks: false,
             mirror: 0,
+            on: None,
+            idles: None,
             drives: vec![drive],
         }
     }
@@ -393,7 +467,37 @@ impl StagePlan {
 impl RingPlan {
     /// Whether the thread that runs the stages publishes, too.
     pub fn is_run(&self) -> bool {
-        self.runs && !self.shared && self.front != Front::Handles
+        let one = !self.shared && self.front != Front::Handles;
+        match self.run {
+            Run::Closure | Run::Feed => one,
+            Run::Inline => one && matches!(self.front, Front::Chain(_)),
+            Run::Shared => self.shared && self.front != Front::Handles,
+            _ => false,
+        }
+    }
+
+    /// Whether a report counts the free slots exactly when all is handled.
+    pub fn counts_room(&self) -> bool {
+        let publishes_cursor = self.cursor || self.front.is_chain();
+        publishes_cursor && !self.shared && self.stages.iter().all(|stage| stage.kind != Kind::Tap)
+    }
+
+    /// Whether room that the producer has found stays there.
+    pub fn is_steady(&self) -> bool {
+        // A reader that joins a tap holds the oldest event, whose slot was free.
+        let moves = |stage: &StagePlan| stage.kind.is_pool() || stage.kind == Kind::Tap;
+        !self.shared && !self.stages.iter().any(moves)
+    }
+
+    /// Whether a call tells of a failure while a producer waits.
+    pub fn tells(&self) -> bool {
+        self.front == Front::Handles
+            || !self.is_run() && matches!(self.run, Run::Join | Run::Within(_))
+    }
+
+    /// Whether one thread runs all stages, and publishes.
+    pub fn is_inline(&self) -> bool {
+        self.is_run() && self.run == Run::Inline
     }
 
     /// Whether a handler publishes into the ring with this number.

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Drive, RingPlan, Verb};
+use crate::plan::{Drive, RingPlan, Verb, Waits};
 use crate::segment::SegmentPlan;
 
 /// A whole program.
@@ -58,6 +58,9 @@ pub enum Actor {
         stage: usize,
         /// Whether it begins with the oldest event, or with the next.
         oldest: bool,
+        /// The place of the event with which it begins, counted from the ring's first.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<u64>,
         /// How it is driven. It leaves by its quirk, or at the stream's end.
         drive: Drive,
         /// How often it joins again after it has left.
@@ -88,7 +91,8 @@ pub enum Actor {
         /// The stage.
         stage: usize,
         /// How it asks.
-        look: Look,
+        #[serde(flatten)]
+        how: Observes,
     },
     /// Reads the counts of a ring.
     Monitor {
@@ -97,6 +101,18 @@ pub enum Actor {
         /// How many times.
         times: u64,
     },
+}
+
+/// How an observer begins, asks, and waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observes {
+    pub look: Look,
+    /// Whether it begins with the oldest value, or with the next.
+    #[serde(default)]
+    pub oldest: bool,
+    /// A way to wait of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Waits>,
 }
 
 /// How an observer asks for values.

@@ -8,8 +8,8 @@ use slipring::segment::OnDeath;
 use slipring_coherence::Dice;
 
 use crate::plan::{
-    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, Room, StagePlan, Verb, Waits,
-    drain,
+    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, Room, Run, StagePlan, Verb,
+    Waits, drain,
 };
 use crate::shape::Scale;
 
@@ -104,6 +104,8 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
             wait: None,
             on_fault: Fault::Stop,
             marks: false,
+            on: None,
+            idles: None,
             mirror: 0,
             drives: (0..handles).map(|_| drive(dice, capacity)).collect(),
         });
@@ -119,7 +121,9 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
         contiguous: false,
         wait: dice.pick(&[Waits::Blocking, Waits::Adaptive, Waits::Park, Waits::BusySpin]),
         front: Front::Handles,
-        runs: false,
+        run: Run::Join,
+        deadline: None,
+        cursor: false,
         reversed: false,
         stages,
     };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use slipring_coherence::{Order, Schedule};
 
 use crate::case::Case;
-use crate::plan::{By, Drive, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits};
+use crate::plan::{By, Drive, Front, Kind, Quirk, RingPlan, Run, StagePlan, Verb, Waits};
 use crate::program::{Actor, Program};
 use crate::segment::SegmentPlan;
 
@@ -151,7 +151,9 @@ fn candidates(program: &Program) -> Vec<Program> {
     for ring in 0..program.rings.len() {
         push(&|program| program.rings[ring].shared = false);
         push(&|program| program.rings[ring].reversed = false);
-        push(&|program| program.rings[ring].runs = false);
+        push(&|program| program.rings[ring].run = Run::Join);
+        push(&|program| program.rings[ring].deadline = None);
+        push(&|program| program.rings[ring].cursor = false);
         push(&|program| program.rings[ring].contiguous = false);
         push(&|program| program.rings[ring].first = 0);
         push(&|program| program.rings[ring].front = Front::Handles);
@@ -159,6 +161,8 @@ fn candidates(program: &Program) -> Vec<Program> {
         push(&|program| program.rings[ring].wait = Waits::Park);
         for stage in 0..program.rings[ring].stages.len() {
             push(&|program| program.rings[ring].stages[stage].wait = None);
+            push(&|program| program.rings[ring].stages[stage].on = None);
+            push(&|program| program.rings[ring].stages[stage].idles = None);
             push(&|program| {
                 let stage = &mut program.rings[ring].stages[stage];
                 if stage.drives.len() > 1 {
@@ -254,8 +258,10 @@ fn is_sound(program: &Program, number: usize) -> bool {
     let behind_tap = |stage: usize| is_tap(&stage) && ring.before(stage).iter().any(is_tap);
     let verbs: Vec<&Vec<Verb>> =
         program.actors.iter().filter_map(|actor| verbs(actor, number)).collect();
-    let asks = |verb: &Verb| matches!(verb, Verb::Ask(..) | Verb::AskLast(_));
-    let is_asked = verbs.iter().any(|verbs| verbs.iter().any(asks));
+    let is_asked = verbs.iter().any(|verbs| verbs.iter().any(Verb::asks));
+    let mut waits = verbs.iter().flat_map(|verbs| verbs.iter()).filter(|it| it.needs_deadline());
+    let ends = ring.deadline.is_some();
+    let tells = |verb: &Verb| *verb != Verb::AwaitFailure || ring.tells();
     // Only the close ends such a wait.
     let closes = |verbs: &&Vec<Verb>| {
         let is_free = |verb: &Verb| matches!(verb, Verb::Sleep(_) | Verb::OrDrop(_));
@@ -303,6 +309,7 @@ fn is_sound(program: &Program, number: usize) -> bool {
     all().all(|stage| has_room(stage) && !behind_tap(stage))
         && all().all(|stage| ring.stages[stage].drives.iter().all(|drive| is_patient(stage, drive)))
         && (program.nested.is_none() || ring.capacity >= 256 || closes_in_time())
+        && waits.all(|verb| ends && tells(verb))
         && (!is_asked || all().any(|stage| !is_tap(&stage)))
 }
 
@@ -341,6 +348,10 @@ fn smaller_verbs(verb: Verb) -> Vec<Verb> {
         Verb::Claim(len, fate) => {
             halves(len as u64).map(|len| Verb::Claim(len as usize, fate)).collect()
         }
+        Verb::Every(times, micros) => halves(times).map(|it| Verb::Every(it, micros)).collect(),
+        Verb::Select(times, micros) => halves(times).map(|it| Verb::Select(it, micros)).collect(),
+        Verb::AskTask(times, polls) => halves(times).map(|it| Verb::AskTask(it, polls)).collect(),
+        Verb::AskBroken(times, how) => halves(times).map(|it| Verb::AskBroken(it, how)).collect(),
         Verb::Ask(times, how) => halves(times).map(|times| Verb::Ask(times, how)).collect(),
         Verb::Conflate(room, values) => {
             halves(values).map(|values| Verb::Conflate(room, values)).collect()

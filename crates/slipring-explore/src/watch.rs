@@ -13,9 +13,9 @@ use crate::event::{Parts, Seen, after_write, point};
 use crate::oracle::Log;
 use crate::plan::Kind;
 
-/// Number of accesses without progress after which a stage is taken to have lost a wake-up. A
-/// thread that is slow, or held, makes some thousand of the first quarter million of a run. Then it
-/// gets its turns, and may have some thousand polls before it.
+/// Number of accesses without progress after which a stage is taken to have lost a wake-up. A slow
+/// or held thread makes some thousand of the first quarter million of a run. Then it gets its
+/// turns, and may have some thousand polls before it.
 const PATIENCE: u64 = 700_000;
 
 /// The same as a number of looks, between which all others may sleep without an access.
@@ -28,7 +28,7 @@ pub fn await_none<T: Clone + PartialEq>(log: &Log, what: impl Fn() -> Option<T>)
 }
 
 /// The same, although the graph is disrupted.
-fn await_none_at_end<T: Clone + PartialEq>(what: impl Fn() -> Option<T>) -> Option<T> {
+pub fn await_none_at_end<T: Clone + PartialEq>(what: impl Fn() -> Option<T>) -> Option<T> {
     let (mut last, mut since, mut looks) = (None, 0, 0);
     while let Some(found) = what() {
         if last.as_ref() != Some(&found) {
@@ -76,14 +76,14 @@ impl Watch {
         }
     }
 
-    /// The stage's number.
-    pub fn stage(&self) -> usize {
-        self.stage
-    }
-
     /// The ring's log.
     pub fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// The stage.
+    pub fn stage(&self) -> usize {
+        self.stage
     }
 
     /// Whether the stage's handlers change events.

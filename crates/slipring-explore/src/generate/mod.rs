@@ -9,14 +9,15 @@ mod twists;
 use slipring_coherence::{Dice, Schedule};
 
 use crate::plan::{By, Drive, Front, Quirk, Verb, Waits};
-use crate::program::{Actor, Look, Program};
+use crate::program::{Actor, Look, Observes, Program};
 use crate::segment;
 use crate::shape::{Scale, Shape};
 
 use parts::{library, producers, ring};
 use twists::{
-    add_visitors, add_workers, await_a_stage, close_full, come_late, come_while_one_goes, disrupt,
-    end_with_request, nest, nest_in_full_ring, pool, publish_inside, tap, time_out, wait_inside,
+    add_deadline, add_visitors, add_workers, await_a_stage, close_full, come_late,
+    come_while_one_goes, disrupt, end_with_request, nest, nest_in_full_ring, pool, publish_inside,
+    tap, time_out, wait_inline, wait_inside,
 };
 
 /// Returns the program of a seed.
@@ -50,7 +51,9 @@ pub fn program(shape: Shape, seed: u64) -> Program {
             _ => {}
         }
         let mut actors = producers(dice, number, &ring, scale);
-        if ring.is_run() && ring.front.shares_threads() {
+        if ring.is_inline() {
+            actors.iter_mut().for_each(wait_inline);
+        } else if ring.is_run() && ring.front.shares_threads() {
             actors.iter_mut().for_each(|actor| wait_inside(ring.front, actor));
         }
         if shape != Shape::Disrupted {
@@ -92,6 +95,9 @@ pub fn program(shape: Shape, seed: u64) -> Program {
         Shape::Handles | Shape::Handlers => {
             await_a_stage(dice, &mut program);
             come_late(dice, &mut program, scale);
+            if dice.one_in(8) {
+                add_deadline(dice, &mut program);
+            }
         }
         Shape::Taps => {}
         Shape::Bare => {
@@ -116,7 +122,9 @@ pub fn program(shape: Shape, seed: u64) -> Program {
         for stage in 0..program.rings[ring].stages.len() {
             if program.rings[ring].stages[stage].mirror != 0 {
                 let look = dice.pick(&[Look::Try, Look::Latest, Look::By(50), Look::Iterate]);
-                program.actors.push(Actor::Observer { ring, stage, look });
+                let wait = dice.one_in(3).then(|| dice.pick(&Waits::ALL));
+                let how = Observes { look, oldest: dice.one_in(2), wait };
+                program.actors.push(Actor::Observer { ring, stage, how });
             }
         }
     }
@@ -140,7 +148,9 @@ pub fn schedule(program: &Program, seed: u64) -> Schedule {
         // for itself.
         let drives = ring.stages.iter().flat_map(|stage| &stage.drives);
         let mut quirks = drives.filter_map(|drive| drive.quirk);
+        // Nothing but a timer tells of a deadline.
         stages.chain([ring.wait]).all(notified)
+            && ring.deadline.is_none()
             && !quirks.any(|(_, quirk)| matches!(quirk, Quirk::Publish(_) | Quirk::Nested(_)))
     });
     match all_notified && Dice::new(!seed).one_in(2) {

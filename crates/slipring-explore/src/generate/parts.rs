@@ -5,10 +5,14 @@
 use slipring_coherence::Dice;
 
 use crate::plan::{
-    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits, drain,
+    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, Run, StagePlan, Verb, Waits,
+    drain,
 };
 use crate::program::Actor;
 use crate::shape::Scale;
+
+/// Slots of a ring in which a stage may find so many events at once that it pauses behind them.
+pub const LARGE: usize = 256;
 
 /// Returns a front of stages that the library runs.
 pub fn library(dice: &mut Dice) -> Front {
@@ -17,7 +21,7 @@ pub fn library(dice: &mut Dice) -> Front {
 }
 
 pub fn ring(dice: &mut Dice, front: Front, scale: Scale) -> RingPlan {
-    let capacity = dice.pick(&[1, 2, 2, 4, 4, 8]);
+    let capacity = if dice.one_in(40) { LARGE } else { dice.pick(&[1, 2, 2, 4, 4, 8]) };
     let count = scale.stages(dice);
     let mut stages: Vec<StagePlan> = Vec::new();
     for number in 0..count {
@@ -44,6 +48,8 @@ pub fn ring(dice: &mut Dice, front: Front, scale: Scale) -> RingPlan {
             // Stages on shared threads have to wait in the same way.
             wait: (dice.one_in(4) && !front.shares_threads()).then(|| wait(dice)),
             on_fault: dice.pick(&[Fault::Stop, Fault::Skip, Fault::Retry]),
+            on: None,
+            idles: dice.one_in(4).then(|| dice.pick(&[0, 20])),
             mirror: if handles == 1 && !kind.is_pool() {
                 dice.pick(&[0, 0, 0, 1, 2, 4])
             } else {
@@ -52,20 +58,53 @@ pub fn ring(dice: &mut Dice, front: Front, scale: Scale) -> RingPlan {
             drives: (0..handles).map(|_| drive(dice, capacity)).collect(),
         });
     }
+    let shared = dice.one_in(2);
     let mut ring = RingPlan {
         capacity,
         first: dice.pick(&[0, 0, u64::MAX - 10, (1 << 48) - 6]),
-        shared: dice.one_in(2),
+        shared,
         contiguous: dice.one_in(4),
         wait: wait(dice),
         front,
-        runs: dice.one_in(3),
+        run: run(dice, front, shared),
+        deadline: None,
+        cursor: dice.one_in(2),
         reversed: dice.one_in(3),
         stages,
     };
     ring.repair();
     chain(&mut ring);
+    if front != Front::Handles && dice.one_in(3) {
+        share_threads(dice, &mut ring);
+    }
     ring
+}
+
+/// Returns the call that runs the stages, and its end.
+fn run(dice: &mut Dice, front: Front, shared: bool) -> Run {
+    let micros = dice.pick(&[1, 20, 200]);
+    match front {
+        Front::Handles => Run::Join,
+        _ if dice.one_in(3) && shared => Run::Shared,
+        Front::Chain(_) if dice.one_in(3) => {
+            dice.pick(&[Run::Closure, Run::Inline, Run::Inline, Run::Feed])
+        }
+        Front::Handlers(_) if dice.one_in(3) => dice.pick(&[Run::Closure, Run::Closure, Run::Feed]),
+        _ if dice.one_in(16) => Run::Halt(micros),
+        _ => {
+            dice.pick(&[Run::Join, Run::Join, Run::Within(micros), Run::OnDrop(micros), Run::Drop])
+        }
+    }
+}
+
+/// Puts stages with one handle on threads that they share. They have to wait in the same way.
+fn share_threads(dice: &mut Dice, ring: &mut RingPlan) {
+    for stage in &mut ring.stages {
+        if matches!(stage.kind, Kind::Reader | Kind::Writer) {
+            stage.on = Some(dice.below(2) as usize);
+            stage.wait = None;
+        }
+    }
 }
 
 /// Puts each stage of a chain behind its predecessor.
@@ -106,7 +145,10 @@ pub fn drive(dice: &mut Dice, capacity: usize) -> Drive {
             Quirk::ForgetBatch,
             Quirk::ReleaseFront,
             Quirk::Sleep(100),
+            Quirk::Hold(1 + capacity.min(3) as u64),
+            Quirk::Hold(1),
         ]);
+        let quirk = if dice.one_in(12) { Quirk::Chain } else { quirk };
         (1 + dice.below(8), quirk)
     });
     Drive { by, max: 1 + dice.below(2 * capacity as u64) as usize, quirk }
@@ -132,9 +174,13 @@ pub fn producers(dice: &mut Dice, ring: usize, plan: &RingPlan, scale: Scale) ->
 pub fn verbs(dice: &mut Dice, plan: &RingPlan, scale: Scale) -> Vec<Verb> {
     let mut verbs: Vec<Verb> =
         (0..scale.verbs(dice)).map(|_| verb(dice, plan.capacity, scale)).collect();
+    if plan.capacity == LARGE && dice.one_in(2) {
+        // Passes of a stage that are long enough for it to pause behind them.
+        verbs.push(Verb::Batches(40, 80));
+    }
     if plan.stages.is_empty() {
         // No stage answers.
-        verbs.retain(|verb| !matches!(verb, Verb::Ask(..)));
+        verbs.retain(|verb| !verb.asks());
     }
     verbs
 }
@@ -142,7 +188,7 @@ pub fn verbs(dice: &mut Dice, plan: &RingPlan, scale: Scale) -> Vec<Verb> {
 fn verb(dice: &mut Dice, capacity: usize, scale: Scale) -> Verb {
     let some = |dice: &mut Dice| 1 + dice.below(scale.events);
     let len = |dice: &mut Dice| 1 + dice.below(capacity as u64) as usize;
-    match dice.below(18) {
+    match dice.below(20) {
         0..3 => Verb::Publish(some(dice)),
         3..5 => Verb::Try(some(dice)),
         5 => Verb::By(if dice.one_in(3) { 0 } else { dice.below(100) }),
@@ -163,6 +209,19 @@ fn verb(dice: &mut Dice, capacity: usize, scale: Scale) -> Verb {
             let answers = [Answer::Wait, Answer::For(50), Answer::Task, Answer::Try, Answer::Drop];
             Verb::Ask(some(dice), dice.pick(&answers))
         }
+        17 => match dice.one_in(2) {
+            true => Verb::AskTask(some(dice), dice.pick(&[0, 0, 1, 2])),
+            false => {
+                let answers = [Answer::Wait, Answer::For(50), Answer::Task, Answer::Try];
+                Verb::AskBroken(some(dice), dice.pick(&answers))
+            }
+        },
+        18 => match dice.one_in(2) {
+            true => Verb::Select(some(dice), dice.pick(&[0, 0, 20])),
+            // Some dozens, from whose distance an adaptive wait learns.
+            false if dice.one_in(8) => Verb::Every(48, dice.pick(&[5, 60])),
+            false => Verb::Every(some(dice), dice.pick(&[5, 60])),
+        },
         16 => Verb::Conflate(1 + dice.below(3) as usize, some(dice)),
         _ => Verb::Sleep(100),
     }

@@ -6,9 +6,10 @@
 
 use slipring_coherence::Dice;
 
-use super::parts::{chain, drive, reader, verbs};
+use super::parts::{LARGE, chain, drive, reader, verbs};
 use crate::plan::{
-    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, StagePlan, Verb, Waits, drain,
+    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, Run, StagePlan, Verb, Waits,
+    drain,
 };
 use crate::program::{Actor, Program};
 use crate::shape::Scale;
@@ -25,6 +26,68 @@ pub fn wait_inside(front: Front, actor: &mut Actor) {
             Verb::Ask(_, how) => matches!(how, Answer::Wait | Answer::For(_) | Answer::Drop),
             _ => false,
         });
+    }
+}
+
+/// Gives the producer of a chain that runs on its thread alone actions that such a producer has.
+pub fn wait_inline(actor: &mut Actor) {
+    if let Actor::Producer { verbs, .. } = actor {
+        for verb in verbs {
+            *verb = match *verb {
+                Verb::Try(times) | Verb::OrDrop(times) | Verb::Insist(times) => {
+                    Verb::Publish(times)
+                }
+                Verb::Task(times, _) | Verb::Select(times, _) => Verb::Publish(times),
+                Verb::Claim(events, _) => Verb::All(events as u64),
+                Verb::Batches(_, events) => Verb::All(events),
+                Verb::AskTask(times, _) | Verb::Ask(times, Answer::Task | Answer::Try) => {
+                    Verb::Ask(times, Answer::Wait)
+                }
+                verb => verb,
+            };
+        }
+    }
+}
+
+/// Gives the first ring a deadline. Nothing else ends some of its producers' waits.
+pub fn add_deadline(dice: &mut Dice, program: &mut Program) {
+    let ring = &mut program.rings[0];
+    if ring.stages.is_empty() || ring.run == Run::Feed {
+        return;
+    }
+    ring.deadline = Some(dice.pick(&[20, 100, 1_000]));
+    let tells = ring.tells();
+    for drive in ring.stages.iter_mut().flat_map(|stage| &mut stage.drives) {
+        // A deadline wakes no task, and ends no call that does not wait.
+        drive.by = match drive.by {
+            By::Task(_) => By::Batch,
+            By::Try | By::Poll | By::Raw => By::ForEach,
+            by => by,
+        };
+        drive.quirk = drive.quirk.filter(|(_, quirk)| !matches!(quirk, Quirk::Await(_)));
+    }
+    let mut is_first = true;
+    for actor in &mut program.actors {
+        let (Actor::Producer { verbs, .. } | Actor::Late { verbs, .. }) = actor else { continue };
+        for verb in verbs.iter_mut() {
+            *verb = match *verb {
+                Verb::Task(times, _) => Verb::Publish(times),
+                Verb::ClaimTask(len, _) => Verb::Claim(len, Fate::Publish),
+                Verb::AskTask(times, _) | Verb::Ask(times, Answer::Task) => {
+                    Verb::Ask(times, Answer::Wait)
+                }
+                Verb::AskBroken(times, Answer::Task) => Verb::AskBroken(times, Answer::Wait),
+                Verb::AskLast(Answer::Task) => Verb::AskLast(Answer::Wait),
+                verb => verb,
+            };
+        }
+        if std::mem::take(&mut is_first) {
+            verbs.retain(|verb| !matches!(verb, Verb::AskLast(_)));
+            verbs.push(match tells && dice.one_in(2) {
+                true => Verb::AwaitFailure,
+                false => Verb::AskInVain(dice.pick(&[Answer::Wait, Answer::For(50)])),
+            });
+        }
     }
 }
 
@@ -51,6 +114,8 @@ pub fn await_a_stage(dice: &mut Dice, program: &mut Program) {
                 ring.front,
                 Front::Handlers(None | Some(2 | 3)) | Front::Chain(None | Some(2 | 3))
             );
+    // In a large ring, a shard releases the events of others later.
+    let has_threads = has_threads && ring.capacity != LARGE;
     if !has_threads || !ring.front.shares_threads() && dice.one_in(2) {
         return;
     }
@@ -68,6 +133,8 @@ pub fn await_a_stage(dice: &mut Dice, program: &mut Program) {
         drive.max = 1;
     }
     drive.quirk = Some((1 + dice.below(4), Quirk::Await(other)));
+    // The other stage may need the thread of the one that waits.
+    ring.stages.iter_mut().for_each(|stage| stage.on = None);
     if ring.front.shares_threads() && dice.one_in(2) {
         // No close wakes the other threads.
         for actor in &mut program.actors {
@@ -136,7 +203,7 @@ pub fn pool(dice: &mut Dice, ring: &mut RingPlan) -> bool {
 /// that may run the other stages, too.
 pub fn publish_inside(dice: &mut Dice, program: &mut Program) {
     let ring = &mut program.rings[0];
-    (ring.shared, ring.runs) = (true, false);
+    (ring.shared, ring.run) = (true, Run::Join);
     let stage = match dice.one_in(8) {
         true => {
             // So many that a thread's list of its stages grows.
@@ -197,7 +264,7 @@ pub fn nest(dice: &mut Dice, program: &mut Program) {
     let [outer, inner] = if spins { [(0, 0), (0, 1)] } else { [(); 2].map(|()| dice.pick(&all)) };
     // The first one runs to its end before the second one goes on, so it must not be behind it, and
     // the ring holds all events of the program.
-    if outer == inner || ring.before(outer.0).contains(&inner.0) {
+    if outer == inner || ring.capacity == LARGE || ring.before(outer.0).contains(&inner.0) {
         return;
     }
     ring.capacity = 256;
@@ -211,7 +278,7 @@ pub fn nest(dice: &mut Dice, program: &mut Program) {
     ring.stages[inner.0].drives[inner.1] = Drive { by, max, quirk: None };
     for actor in &mut program.actors {
         if let Actor::Producer { verbs, .. } = actor {
-            verbs.retain(|verb| !matches!(verb, Verb::Ask(..) | Verb::AskLast(_) | Verb::Drain));
+            verbs.retain(|verb| !verb.asks() && *verb != Verb::Drain);
         }
     }
 }
@@ -231,6 +298,12 @@ pub fn nest_in_full_ring(dice: &mut Dice, program: &mut Program) {
     let sleep = Verb::Sleep(dice.pick(&[0, 10, 100, 2_000]));
     let verbs = vec![Verb::Publish(events as u64), sleep, Verb::CloseAll];
     program.actors = vec![Actor::Producer { ring: 0, verbs }];
+}
+
+/// Returns the place of a reader's first event, if it asks for one. It may be too early or too
+/// late.
+fn start(dice: &mut Dice) -> Option<u64> {
+    dice.one_in(4).then(|| dice.below(6))
 }
 
 /// Makes a ring's stages a tap, and one or two behind it that may change its events. Returns the
@@ -254,8 +327,8 @@ pub fn tap(dice: &mut Dice, ring: &mut RingPlan) -> Vec<Actor> {
     let subscriber = |dice: &mut Dice| {
         let quirk = Some((1 + dice.below(2), Quirk::Leave));
         let drive = Drive { quirk, ..drive(dice, capacity) };
-        let oldest = !dice.one_in(4);
-        Actor::Subscriber { ring: 0, stage: 0, oldest, drive, again: dice.pick(&[2, 5, 9]) }
+        let (oldest, at) = (!dice.one_in(4), start(dice));
+        Actor::Subscriber { ring: 0, stage: 0, oldest, at, drive, again: dice.pick(&[2, 5, 9]) }
     };
     let mut actors: Vec<Actor> = (0..1 + dice.below(3)).map(|_| subscriber(dice)).collect();
     if dice.one_in(4) {
@@ -344,7 +417,7 @@ pub fn add_visitors(dice: &mut Dice, program: &mut Program) {
         ring.stages.clear();
         for actor in &mut program.actors {
             if let Actor::Producer { verbs, .. } = actor {
-                verbs.retain(|verb| !matches!(verb, Verb::Ask(..) | Verb::AskLast(_)));
+                verbs.retain(|verb| !verb.asks());
             }
         }
     }
@@ -369,6 +442,8 @@ pub fn add_visitors(dice: &mut Dice, program: &mut Program) {
             wait: None,
             on_fault: Fault::Stop,
             marks: false,
+            on: None,
+            idles: None,
             mirror: 0,
             drives: Vec::new(),
         };
@@ -395,6 +470,8 @@ pub fn add_visitors(dice: &mut Dice, program: &mut Program) {
                 wait: None,
                 on_fault: Fault::Stop,
                 marks: false,
+                on: None,
+                idles: None,
                 mirror: 0,
                 drives: (0..handles).map(|_| drive(dice, capacity)).collect(),
             };
@@ -404,7 +481,8 @@ pub fn add_visitors(dice: &mut Dice, program: &mut Program) {
         for _ in 0..1 + dice.below(4) {
             let (oldest, drive) = (dice.one_in(2), leaving(dice, capacity));
             let again = dice.pick(&[0, 0, 2, 5]);
-            program.actors.push(Actor::Subscriber { ring: 0, stage, oldest, drive, again });
+            let at = start(dice);
+            program.actors.push(Actor::Subscriber { ring: 0, stage, oldest, at, drive, again });
         }
         if dice.one_in(3) {
             program.actors.push(Actor::Evictor { ring: 0 });
@@ -436,7 +514,7 @@ pub fn add_workers(dice: &mut Dice, program: &mut Program) {
 }
 
 pub fn disrupt(dice: &mut Dice, program: &mut Program) {
-    let shared = program.rings[0].shared;
+    let (shared, is_run) = (program.rings[0].shared, program.rings[0].is_run());
     for _ in 0..1 + dice.below(2) {
         let at = 1 + dice.below(8);
         if dice.one_in(2) {
@@ -464,7 +542,9 @@ pub fn disrupt(dice: &mut Dice, program: &mut Program) {
                     [Verb::Panic, Verb::Halt, Verb::CloseAll, Verb::DropInPanic, Verb::DropInPanic];
                 let verb = dice.pick(&ends);
                 let place = dice.below(verbs.len() as u64 + 1) as usize;
-                if verb != Verb::CloseAll || shared {
+                if is_run && dice.one_in(2) {
+                    verbs.push(Verb::Fail { panics: dice.one_in(2) });
+                } else if verb != Verb::CloseAll || shared {
                     verbs.insert(place, verb);
                 }
             }

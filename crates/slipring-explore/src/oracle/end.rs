@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use slipring::Report;
 
 use super::{Disruption, Fate, Log, Notes};
-use crate::plan::Kind;
+use crate::plan::{Front, Kind};
 
 impl Log {
     /// Notes that a graph's run has ended without an error.
@@ -34,6 +34,13 @@ impl Log {
         if counted < published && self.plan.stages.iter().any(|stage| stage.kind != Kind::Tap) {
             return Some(format!(
                 "the report of an idle ring counts {counted} of {published} published events"
+            ));
+        }
+        let capacity = self.plan.capacity;
+        let remaining = report.remaining().filter(|_| self.plan.counts_room());
+        if let Some(remaining) = remaining.filter(|remaining| *remaining != capacity) {
+            return Some(format!(
+                "the report of an idle ring counts {remaining} free slots of {capacity}"
             ));
         }
         notes.seen.iter().enumerate().find_map(|(stage, seen)| {
@@ -93,6 +100,16 @@ impl Log {
                 wrong.push(format!("an observer saw event {id:x} at {seq}, which no stage had"));
             }
         }
+        for &(stage, from, to, missed) in &notes.gaps {
+            let is_put = |seq: &&u64| !notes.skipped.contains(&(stage, **seq));
+            let within = |seq: &&u64| at(**seq) > at(from) && at(**seq) < at(to);
+            let puts = notes.seen[stage].keys().filter(within).filter(is_put).count() as u64;
+            if puts != missed {
+                wrong.push(format!(
+                    "an observer of s{stage} missed {missed} of {puts} values from {from} to {to}"
+                ));
+            }
+        }
         let published: BTreeSet<u64> = (notes.events.iter())
             .filter(|(_, fate)| matches!(fate, Fate::Published(_)))
             .map(|(id, _)| *id)
@@ -112,6 +129,14 @@ impl Log {
             if all_well && self.plan.stages[stage].kind != Kind::Tap && !missed.is_empty() {
                 wrong.push(format!("stage s{stage} did not handle {missed:x?}"));
             }
+        }
+        let failures = [notes.retried.len(), notes.skipped.len()];
+        // A handle that drops its batch has not failed.
+        let by_library = self.plan.front != Front::Handles
+            && self.plan.stages.iter().all(|stage| stage.room == 0);
+        if notes.disruptions.is_empty() && by_library && failures != notes.survived {
+            let told = notes.survived;
+            wrong.push(format!("the hook told of {told:?} retries and skips, not {failures:?}"));
         }
         for (subscriber, (stage, seqs)) in &notes.spans {
             // Within its first and last event, a reader of a tap has missed none.

@@ -2,7 +2,11 @@
 //!
 //! - I1: An error is right if something has happened that explains it (`oracle::I2`).
 
-use slipring::{AwaitError, BatchError, Cause, ClaimError, Failure, PRODUCER, WaitError};
+use std::time::Duration;
+
+use slipring::{AwaitError, BatchError, Cause, ClaimError, Failure, PRODUCER, StartAt};
+use slipring::{SubscribeError, WaitError};
+use slipring_coherence::sync;
 
 use super::{Disruption, Fate, Log, goes_on};
 use crate::plan::{Kind, Waits};
@@ -60,6 +64,27 @@ impl Log {
         }
     }
 
+    /// Checks the refusal of a tap's reader.
+    pub fn refused(&self, tap: usize, start: StartAt, error: &SubscribeError) {
+        let fits = match *error {
+            SubscribeError::Overwritten { asked, oldest } => {
+                start == StartAt::At(asked) && self.place(asked) < self.place(oldest)
+            }
+            SubscribeError::NotYet { asked, newest } => {
+                start == StartAt::At(asked) && self.place(asked) > self.place(newest)
+            }
+            SubscribeError::Full { room } => room == self.plan.stages[tap].room,
+            SubscribeError::Ended(ref error) => {
+                self.wait_error(&Log::name(tap), error);
+                true
+            }
+            _ => true,
+        };
+        if !fits {
+            self.violation(format!("a reader that begins at {start:?} was refused: {error}"));
+        }
+    }
+
     /// Returns whether a process has died that had a seat of the party with this name, or tried to
     /// take one.
     fn has_lost(&self, name: &str) -> bool {
@@ -78,6 +103,7 @@ impl Log {
         match answer {
             Err(AwaitError::TimedOut | AwaitError::Wait(WaitError::TimedOut(_))) => return true,
             Err(AwaitError::Wait(WaitError::Closed)) => {}
+            Err(AwaitError::Wait(error @ WaitError::Failed(_))) => self.wait_error(PRODUCER, error),
             Err(AwaitError::Skipped | AwaitError::Broken) if self.skipped_some() => {}
             other if !self.is_disrupted() => {
                 self.violation(format!("a request that nothing answers ended with {other:?}"));
@@ -85,6 +111,17 @@ impl Log {
             _ => {}
         }
         false
+    }
+
+    /// Checks the answer to a request whose promise is dropped by the stage that gets it. Returns
+    /// whether it may still come.
+    pub fn answer_broken(&self, id: u64, answer: &Result<u64, AwaitError>) -> bool {
+        match answer {
+            Ok(_) => self.violation(format!("request {id:x} was answered, not broken")),
+            Err(AwaitError::Broken) => return false,
+            _ => {}
+        }
+        self.answer(id, answer)
     }
 
     /// Checks the answer to a request. Returns whether it may still come.
@@ -111,7 +148,15 @@ impl Log {
         }
         let stage = failure.stage().to_string();
         self.check_position(failure);
+        let now = sync::now();
         let mut notes = self.notes();
+        let is_due = match failure.cause() {
+            Cause::Deadline(after) => {
+                let is_own = self.plan.deadline.map(Duration::from_micros) == Some(*after);
+                is_own && notes.due.is_some_and(|due| now >= due)
+            }
+            _ => false,
+        };
         // No retry follows a halt.
         let halted = notes.disruptions.contains(&Disruption::Halt);
         let told = (stage.clone(), failure.seq());
@@ -121,7 +166,8 @@ impl Log {
             self.violation(format!("a call told of {told:?}, another one of {first:?}"));
             return true;
         }
-        (halted && notes.retried.contains(&stage))
+        is_due
+            || (halted && notes.retried.contains(&stage))
             || notes.disruptions.contains(&Disruption::Failure(stage))
     }
 
@@ -186,7 +232,8 @@ impl Log {
         }
     }
 
-    fn skipped_some(&self) -> bool {
+    /// Whether a stage has skipped an event.
+    pub fn skipped_some(&self) -> bool {
         !self.notes().skipped.is_empty()
     }
 }

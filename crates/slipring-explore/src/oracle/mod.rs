@@ -18,8 +18,10 @@ mod errors;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use slipring::{Marks, PRODUCER, WaitError};
+use slipring_coherence::sync;
 
 use crate::plan::{Front, Kind, RingPlan, StagePlan};
 use crate::segment::SegmentPlan;
@@ -34,6 +36,8 @@ pub enum Disruption {
     Halt,
     /// All producers were closed by one of them.
     CloseAll,
+    /// The graph's deadline passes.
+    Deadline,
 }
 
 /// The fate of an event that was filled.
@@ -62,6 +66,12 @@ struct Notes {
     observed: Vec<(u64, u64)>,
     /// The positions and identities that an onlooker has copied.
     copied: Vec<(u64, u64)>,
+    /// How many values an observer of a stage missed between two positions.
+    gaps: Vec<(usize, u64, u64, u64)>,
+    /// The first position of the events that a stage holds.
+    held: BTreeMap<usize, u64>,
+    /// The time before which the deadline has not passed.
+    due: Option<Instant>,
     /// The stage and the position of the failure that calls have told of.
     failure: Option<(String, Option<u64>)>,
     /// Whether processes share the ring.
@@ -88,6 +98,8 @@ struct Notes {
     nests: bool,
     /// Whether a failure happened before the ring can have closed by itself.
     must_fail: bool,
+    /// Number of failures that stages have survived by a retry, and by a skip, as the hook tells.
+    survived: [usize; 2],
     /// The events that stages have skipped: the stage, and the position.
     skipped: BTreeSet<(usize, u64)>,
     /// The publications that were visible at once: first position and length.
@@ -139,10 +151,16 @@ impl Log {
         let seen = plan.stages.iter().map(|_| BTreeMap::new()).collect();
         let by_library = plan.front != Front::Handles;
         let marks = |stage: &StagePlan| (by_library && stage.has_marks()).then(Marks::new);
+        let disruptions = plan.deadline.map(|_| Disruption::Deadline).into_iter().collect();
         Log {
             plan: plan.clone(),
             number,
-            notes: Mutex::new(Notes { seen, calls: Calls::new(plan), ..Notes::default() }),
+            notes: Mutex::new(Notes {
+                seen,
+                disruptions,
+                calls: Calls::new(plan),
+                ..Notes::default()
+            }),
             marks: plan.stages.iter().map(marks).collect(),
         }
     }
@@ -234,6 +252,21 @@ impl Log {
         self.notes().skipped.insert((stage, seq));
     }
 
+    /// Checks a failure that a stage has survived, as the hook tells.
+    pub fn survived(&self, stage: &str, seq: Option<u64>, skips: bool) {
+        let mut notes = self.notes();
+        notes.survived[usize::from(skips)] += 1;
+        let is_own = |&(number, at): &(usize, u64)| Log::name(number) == stage && Some(at) == seq;
+        let fits = match skips {
+            true => notes.skipped.iter().any(is_own),
+            false => notes.retried.iter().any(|name| name == stage),
+        };
+        drop(notes);
+        if !fits {
+            self.violation(format!("the hook tells of a failure of {stage} at {seq:?}"));
+        }
+    }
+
     /// Checks the marks that earlier stages have made on an event.
     pub fn check_marks(&self, stage: usize, seq: u64) {
         for earlier in self.plan.before(stage) {
@@ -322,6 +355,7 @@ impl Log {
 
     /// Notes that a reader of a tap, by its number, has read an event.
     pub fn read_by(&self, subscriber: usize, tap: usize, seq: u64) {
+        self.check_holds(tap, seq);
         self.notes().spans.entry(subscriber).or_insert((tap, Vec::new())).1.push(seq);
     }
 
@@ -330,8 +364,48 @@ impl Log {
         self.notes().retried.push(Log::name(stage));
     }
 
+    /// Notes that the ring is about to be built.
+    pub fn builds(&self) {
+        if let Some(micros) = self.plan.deadline {
+            let due = sync::now() + Duration::from_micros(micros);
+            self.notes().due = Some(due);
+        }
+    }
+
+    /// Returns whether no call has told of a failure yet, if there is a deadline.
+    pub fn is_untold(&self) -> bool {
+        self.plan.deadline.is_some() && self.notes().failure.is_none()
+    }
+
+    /// Notes the first position of the events that a stage holds, or that it holds none.
+    pub fn holds(&self, stage: usize, first: Option<u64>) {
+        let mut notes = self.notes();
+        match first {
+            Some(first) => _ = notes.held.insert(stage, first),
+            None => _ = notes.held.remove(&stage),
+        }
+    }
+
+    /// Checks that no stage before `stage` holds an event that `stage` has got.
+    fn check_holds(&self, stage: usize, seq: u64) {
+        let notes = self.notes();
+        let is_held = |(earlier, first): (&usize, &u64)| {
+            // A tap's reader holds up those that write.
+            let kinds = [*earlier, stage].map(|stage| self.plan.stages[stage].kind);
+            let holds_up = kinds[0] != Kind::Tap || kinds[1].writes();
+            (holds_up && self.place(seq) >= self.place(*first)).then_some(*earlier)
+        };
+        let holders: Vec<usize> = notes.held.iter().filter_map(is_held).collect();
+        drop(notes);
+        let before = if holders.is_empty() { Vec::new() } else { self.plan.before(stage) };
+        for earlier in holders.into_iter().filter(|earlier| before.contains(earlier)) {
+            self.violation(format!("stage s{stage} got {seq}, which s{earlier} holds"));
+        }
+    }
+
     /// Notes that a stage has handled an event. It handles none twice.
     pub fn handled(&self, stage: usize, seq: u64, id: u64) {
+        self.check_holds(stage, seq);
         let before = self.notes().seen[stage].insert(seq, id);
         if let Some(before) = before {
             self.violation(format!(
@@ -348,6 +422,23 @@ impl Log {
     /// Notes what an observer saw.
     pub fn observed(&self, seq: u64, id: u64) {
         self.notes().observed.push((seq, id));
+    }
+
+    /// Notes how many values of a stage an observer missed between two positions.
+    pub fn missed(&self, stage: usize, from: u64, to: u64, missed: u64) {
+        self.notes().gaps.push((stage, from, to, missed));
+    }
+
+    /// Returns the events that are published, and not yet handled by all stages.
+    pub fn unhandled(&self) -> BTreeSet<u64> {
+        let notes = self.notes();
+        let published = notes.events.iter().filter(|(_, fate)| matches!(fate, Fate::Published(_)));
+        let ids: BTreeSet<u64> = published.map(|(id, _)| *id).collect();
+        let stages = notes.seen.iter().enumerate();
+        let counting = stages.filter(|(stage, _)| self.plan.stages[*stage].kind != Kind::Tap);
+        let seen: Vec<BTreeSet<u64>> =
+            counting.map(|(_, seen)| seen.values().copied().collect()).collect();
+        ids.into_iter().filter(|id| !seen.iter().all(|seen| seen.contains(id))).collect()
     }
 
     /// Notes that readers of taps are asked to leave.

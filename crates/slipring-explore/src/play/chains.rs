@@ -1,19 +1,22 @@
 //! Rings that are declared as a chain: each stage is behind its predecessor.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use slipring::{
-    At, Chain, Contiguous, Error, Interleaved, Layout, Mirror, Monitor, OnFault, Pipeline, Pool,
-    Tap,
+    At, Chain, Contiguous, Error, Inline, Interleaved, Layout, Many, Mirror, Monitor, OnFault,
+    Pipeline, Pool, Producer, Tap,
 };
 
 use super::consumers::handler;
 use super::env::Env;
 use super::producers::Tx;
-use super::rings::{Opened, Running, Spawns, Started, Visited, Within, producer_bodies};
+use super::rings::{Opened, Spawns, Started, Visited, producer_bodies};
+use super::runs::{Running, Within};
+use super::whole::{Whole, survives};
 use crate::event::Event;
 use crate::oracle::Log;
-use crate::plan::{Fault, Front, Kind, RingPlan, Verb};
+use crate::plan::{Fault, Front, Kind, RingPlan, Run, Verb};
 use crate::watch::Watch;
 
 /// Opens a ring by its plan, whose front is a chain.
@@ -32,7 +35,12 @@ fn declare<L: Layout>(
     chain: impl FnOnce() -> Chain<'static, Event, L>,
 ) -> Result<Started, Error> {
     let monitor = Monitor::new();
+    log.builds();
     let mut chain = chain().first_seq(plan.first).wait(plan.wait.strategy()).monitor(&monitor);
+    chain = chain.on_faults(survives(log));
+    if let Some(micros) = plan.deadline {
+        chain = chain.deadline(Duration::from_micros(micros));
+    }
     if let Front::Chain(Some(threads)) = plan.front {
         chain = chain.threads(threads);
     }
@@ -59,8 +67,7 @@ fn declare<L: Layout>(
                 add(chain, number, &own_plan, &own_log, env, (&own_ring.visited[number], mirror));
         }
         if own_plan.is_run() {
-            let run = move |produce: Within<L>| chain.run(produce);
-            return Ok((Vec::new(), Running::within(verbs, &own_log, env, run)));
+            return Ok((Vec::new(), run(chain, verbs, &own_log, env)));
         }
         let (tx, pipeline): (Tx<L>, Pipeline) = match own_plan.shared {
             false => chain.spawn().map(|(tx, pipeline)| (Tx::One(tx), pipeline))?,
@@ -72,20 +79,40 @@ fn declare<L: Layout>(
     Ok(Started { ring, producers: Vec::new(), stages: Vec::new(), spawns: Some(spawns) })
 }
 
+/// Runs a chain within a call that publishes.
+fn run<L: Layout>(
+    chain: Chain<'static, Event, L>,
+    verbs: Vec<Vec<Verb>>,
+    log: &Arc<Log>,
+    env: &Arc<Env>,
+) -> Running {
+    match log.plan().run {
+        Run::Feed => Running::feeding(verbs, log, |items, fill| chain.feed(items, fill)),
+        Run::Inline => Running::within(verbs, log, env, |produce: Within<Inline<'_, _, L>>| {
+            chain.run_inline(produce)
+        }),
+        Run::Shared => Running::within(verbs, log, env, |produce: Within<Producer<_, L, Many>>| {
+            chain.run_shared(produce)
+        }),
+        _ => Running::within(verbs, log, env, |produce: Within<Producer<_, L>>| chain.run(produce)),
+    }
+}
+
 /// Adds a stage to a chain.
 fn add<L: Layout>(
     chain: Chain<'static, Event, L>,
     number: usize,
     plan: &RingPlan,
-    log: &Arc<Log>,
+    own_log: &Arc<Log>,
     env: &Arc<Env>,
     (visited, mut mirror): (&Visited<L>, Option<Mirror<[u64; 3]>>),
 ) -> Chain<'static, Event, L> {
     let (stage, name, len) =
         (&plan.stages[number], Log::name(number), plan.stages[number].drives.len());
-    let marks = log.marks(number).cloned();
+    let marks = own_log.marks(number).cloned();
     let (log, env, drives, on_fault) =
-        (log.clone(), env.clone(), stage.drives.clone(), stage.on_fault);
+        (own_log.clone(), env.clone(), stage.drives.clone(), stage.on_fault);
+    let idles = stage.idles.filter(|_| matches!(stage.kind, Kind::Reader | Kind::Writer));
     let mut make = move |worker: usize| {
         let (watch, drive) = (Watch::new(&log, number, None), drives[worker % drives.len()]);
         handler(watch, drive, on_fault, env.clone(), mirror.take())
@@ -109,6 +136,12 @@ fn add<L: Layout>(
     let chain = match (stage.kind, visited) {
         (Kind::Tap, Visited::Tap(tap)) => return chain.tap(tap),
         (Kind::Tap, _) => return chain,
+        (Kind::Reader, _) if idles.is_some() => {
+            chain.read_with(&name, Whole::new(reads!(make(0)), own_log, number))
+        }
+        (Kind::Writer, _) if idles.is_some() => {
+            chain.write_with(&name, Whole::new(writes!(make(0)), own_log, number))
+        }
         (Kind::Reader, _) => chain.read(&name, reads!(make(0))),
         (Kind::Writer, _) => chain.write(&name, writes!(make(0))),
         (Kind::PoolReader, _) => chain.read_pool(&name, len, move |worker| reads!(make(worker))),
@@ -124,6 +157,14 @@ fn add<L: Layout>(
     let chain = match visited {
         Visited::Readers(pool) => chain.open(pool),
         Visited::Writers(pool) => chain.open(pool),
+        _ => chain,
+    };
+    let chain = match stage.on.filter(|_| matches!(stage.kind, Kind::Reader | Kind::Writer)) {
+        Some(thread) => chain.on(&format!("t{thread}")),
+        None => chain,
+    };
+    let chain = match idles {
+        Some(micros) if micros != 0 => chain.idle_every(Duration::from_micros(micros)),
         _ => chain,
     };
     let chain = match stage.wait {

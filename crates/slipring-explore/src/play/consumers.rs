@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slipring::{BatchError, Mirror, Selector, WaitError, Waitable};
@@ -13,9 +14,10 @@ use slipring_coherence::sync;
 
 use super::env::Env;
 use super::handles::{Ask, Finish, Handle};
+use super::holding::hold;
 use crate::event::Seen;
 use crate::oracle::deaths::{Told, pause_after};
-use crate::oracle::{Disruption, goes_on};
+use crate::oracle::{Disruption, Log, goes_on};
 use crate::plan::{By, Drive, Fault, Quirk};
 use crate::watch::Watch;
 
@@ -25,6 +27,29 @@ pub struct Planned;
 /// Panics, without the hook's message.
 pub fn panic_as_planned() -> ! {
     resume_unwind(Box::new(Planned))
+}
+
+/// Notes an event as handled, and puts it into the mirror.
+fn note(watch: &mut Watch, mirror: &mut Option<Mirror<[u64; 3]>>, seq: u64, id: u64) {
+    let first = watch.handled(seq, id);
+    if let Some(mirror) = mirror.as_mut().filter(|_| first) {
+        mirror.put(seq, &[id; 3]);
+    }
+}
+
+/// Runs a chain from its build to its end, within a handler.
+fn run_chain(log: &Log) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sees = seen.clone();
+    let done = slipring::ring(2, || 0u64)
+        .wait(slipring::Wait::Blocking)
+        .read("inner", move |value, _| sees.lock().expect("no thread panics with it").push(*value))
+        .feed(1..=3, |slot, value| *slot = value);
+    let seen = seen.lock().expect("no thread panics with it").clone();
+    match done {
+        Ok(done) if done.value == 3 && seen == [1, 2, 3] => {}
+        other => log.violation(format!("a handler's own chain ended with {other:?}: {seen:?}")),
+    }
 }
 
 /// A handle in use.
@@ -93,7 +118,12 @@ impl Progress<'_> {
             Quirk::Await(stage) => self.watch.await_stage(stage, seq),
             Quirk::AwaitProducers => self.watch.await_producers(),
             Quirk::Nested(calls) => self.call_inner(calls),
-            Quirk::Fail | Quirk::DropBatch | Quirk::ForgetBatch | Quirk::ReleaseFront => {}
+            Quirk::Chain => run_chain(self.watch.log()),
+            Quirk::Fail
+            | Quirk::DropBatch
+            | Quirk::ForgetBatch
+            | Quirk::ReleaseFront
+            | Quirk::Hold(_) => {}
             Quirk::PassOver | Quirk::DropInPanic | Quirk::DropIdle => {}
         }
     }
@@ -110,16 +140,20 @@ impl Progress<'_> {
     }
 
     fn handled(&mut self, seq: u64, id: u64) {
-        let first = self.watch.handled(seq, id);
-        if let Some(mirror) = self.mirror.as_mut().filter(|_| first) {
-            mirror.put(seq, &[id; 3]);
-        }
+        note(&mut self.watch, &mut self.mirror, seq, id);
     }
 
     /// Takes a batch, and finishes it as its quirk says.
     fn batch(&mut self, handle: &mut dyn Handle, ask: Ask) -> Result<usize, BatchError> {
         self.events += 1;
         let quirk = self.quirk();
+        if let Some(Quirk::Hold(calls)) = quirk
+            && handle.holds()
+        {
+            let mirror = &mut self.mirror;
+            let mut handled = |watch: &mut Watch, seq, id| note(watch, mirror, seq, id);
+            return hold(handle, &mut self.watch, (self.drive.max, calls), ask, &mut handled);
+        }
         let finish = match quirk {
             Some(Quirk::DropBatch) => Finish::Drop,
             Some(Quirk::ForgetBatch) => Finish::Forget,
@@ -305,6 +339,10 @@ impl Driven {
             }
             return false;
         }
+        if after == After::Leave {
+            handle.leave();
+            return false;
+        }
         if let (After::Ended, Some(kept), false) =
             (&after, &env.kept, progress.watch.is_subscriber())
         {
@@ -404,7 +442,7 @@ pub fn handler(
     mut watch: Watch,
     drive: Drive,
     on_fault: Fault,
-    env: std::sync::Arc<Env>,
+    env: Arc<Env>,
     mut mirror: Option<Mirror<[u64; 3]>>,
 ) -> impl FnMut(u64, &dyn Seen) -> (Option<u64>, Result<(), String>) + Send {
     // A writer's event would go on unwritten.
@@ -454,6 +492,7 @@ pub fn handler(
             Some(Quirk::Publish(ring)) => env.rings[ring].publish_one(),
             Some(Quirk::Await(stage)) => watch.await_stage(stage, seq),
             Some(Quirk::AwaitProducers) => watch.await_producers(),
+            Some(Quirk::Chain) => run_chain(watch.log()),
             _ => {}
         }
         let first = watch.handled(seq, Watch::id(event));

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use slipring::{MirrorHandle, Report, StartAt, SubscribeError};
+use slipring_coherence::sync::{Builder, JoinHandle};
 
 use super::handles::Handle;
 use crate::plan::Verb;
@@ -43,4 +44,9 @@ pub trait AnyRing: Send + Sync {
     fn mirror(&self, stage: usize) -> Option<MirrorHandle<[u64; 3]>>;
     /// Joins a pool.
     fn join(&self, stage: usize) -> Result<Box<dyn Handle>, SubscribeError>;
+}
+
+/// Starts a thread of the program.
+pub fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    Builder::new().name(name).spawn(body).expect("the machine has cores for all threads")
 }

@@ -38,6 +38,8 @@ pub enum Finish {
     FrontFirst,
     Drop,
     Forget,
+    /// It is held, if the handle can hold it; else it is released.
+    Hold,
 }
 
 /// A handle of a stage.
@@ -71,6 +73,14 @@ pub trait Handle: Send {
     fn tells_again(&self) -> bool {
         false
     }
+    /// Whether it can hold batches.
+    fn holds(&self) -> bool {
+        false
+    }
+    /// Releases the held events before a position.
+    fn release_until(&mut self, _seq: u64) {}
+    /// Leaves: by its own call, if it has one.
+    fn leave(self: Box<Self>) {}
     /// The handle, for a selector.
     fn waitable(&mut self) -> &mut dyn Waitable;
     /// Takes a batch by positions, and gives all of it back.
@@ -158,12 +168,41 @@ macro_rules! each_of_range {
     };
 }
 
+macro_rules! hold {
+    ($batch:ident) => {
+        $batch.release()
+    };
+    ($batch:ident holds $($can:ident)*) => {
+        $batch.hold()
+    };
+}
+
+macro_rules! ability {
+    (holds) => {
+        fn holds(&self) -> bool {
+            true
+        }
+        fn release_until(&mut self, seq: u64) {
+            self.get().release_until(seq);
+        }
+    };
+    (leaves) => {
+        fn leave(mut self: Box<Self>) {
+            if let Some(handle) = self.0.take() {
+                handle.leave();
+            }
+        }
+    };
+}
+
 macro_rules! handle {
     ($([$($layout:ident)?] $type:ty, $access:ident
         $(, again $again:ident)? $(, by_batch $by_batch:ident)?
-        $(, suspects $suspects:ident $pass_over:ident)?;)*) =>
+        $(, suspects $suspects:ident $pass_over:ident)? $(=> $($can:ident)*)?;)*) =>
     { $(
         impl$(<$layout: Layout>)? Handle for Held<$type> {
+            $($(ability! { $can })*)?
+
             $(fn redelivered(&self) -> (u64, usize) {
                 let range = self.0.as_ref().map(|handle| handle.$again());
                 range.map_or((0, 0), |range| (range.first_seq(), range.len()))
@@ -233,6 +272,7 @@ macro_rules! handle {
                     }
                     Finish::Drop => drop(batch),
                     Finish::Forget => std::mem::forget(batch),
+                    Finish::Hold => hold!(batch $($($can)*)?),
                 }
                 Ok(len)
             }
@@ -260,13 +300,13 @@ macro_rules! handle {
     )* };
 }
 handle! {
-    [L] Reader<Event, L>, reads;
-    [L] Writer<Event, L>, writes;
+    [L] Reader<Event, L>, reads => holds;
+    [L] Writer<Event, L>, writes => holds;
     [L] PoolReader<Event, L>, reads;
     [L] PoolWriter<Event, L>, writes;
     [L] ShardReader<Event, L>, reads;
     [L] ShardWriter<Event, L>, writes;
-    [L] Subscription<Event, L>, reads;
+    [L] Subscription<Event, L>, reads => holds leaves;
     [] SegmentConsumer<Parts, Reading, Seated>, reads, again redelivered;
     [] SegmentConsumer<Parts, Writing, Seated>, writes, again redelivered, suspects suspects pass_over_suspects;
     [] SegmentConsumer<Parts, Reading, SeatedWorker>, reads, again redelivered, by_batch redelivered;

@@ -2,11 +2,13 @@
 //!
 //! - I1: All threads of a program are joined before its logs are checked.
 
+mod acts;
 mod answers;
 mod chains;
 mod consumers;
 mod env;
 mod handles;
+mod holding;
 mod inside;
 mod memory;
 mod observers;
@@ -14,6 +16,8 @@ mod onlooker;
 mod processes;
 mod producers;
 mod rings;
+mod runs;
+mod whole;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,16 +25,17 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use slipring::StartAt;
-use slipring_coherence::sync::{Builder, JoinHandle, sleep, spin_loop};
+use slipring_coherence::sync::{sleep, spin_loop};
 use slipring_coherence::{Machine, Report, Schedule, Simulation, Topology};
 
 use crate::oracle::Log;
-use crate::plan::{By, Front, Verb};
+use crate::plan::{By, Front, RingPlan, Run, Verb};
 use crate::program::{Actor, Program};
-use crate::watch::{Watch, await_none};
+use crate::watch::{Watch, await_none, await_none_at_end};
 use consumers::Driven;
-use env::Env;
-use rings::{Running, Started};
+use env::{Env, spawn};
+use rings::Started;
+use runs::{Running, end};
 
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,15 +98,18 @@ pub fn play(program: &Program, schedule: &Schedule) -> Result<Report, Broken> {
     }
 }
 
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    Builder::new().name(name).spawn(body).expect("the machine has cores for all threads")
-}
-
 /// Runs the program, after which all of its events are dropped, and all promises are freed.
 fn run_and_free(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> {
     let begun = slipring_coherence::lives();
     run_all(program, logs)?;
-    let left = slipring_coherence::lives() - begun;
+    let some_left = || Some(slipring_coherence::lives() - begun).filter(|left| *left != 0);
+    // The stages of a dropped pipeline may drop the events.
+    let detached = |ring: &RingPlan| matches!(ring.run, Run::OnDrop(_) | Run::Drop);
+    let left = match program.rings.iter().any(detached) {
+        true => await_none_at_end(some_left),
+        false => some_left(),
+    };
+    let left = left.unwrap_or(0);
     // A dead process frees nothing, and its memory is gone with it.
     if left != 0 && slipring_coherence::deaths() == 0 {
         logs[0].violation(format!("{left} events or promises are never dropped"));
@@ -172,23 +180,32 @@ fn run_all(program: &Program, logs: &[Arc<Log>]) -> Result<(), slipring::Error> 
     let mut reports: Vec<Option<slipring::Report>> = logs.iter().map(|_| None).collect();
     // Those that end by themselves come last.
     pipelines.sort_by_key(|(_, running)| matches!(running, Running::Pipeline(_)));
+    let mut left = Vec::new();
     for (number, running) in pipelines {
         let ended = match running {
-            Running::Pipeline(pipeline) => pipeline.join(),
-            Running::Within(run) => run(),
+            Running::Pipeline(pipeline) => end(pipeline, &logs[number]),
+            Running::Within(run) => Some(run()),
         };
         match ended {
-            Ok(report) => {
+            Some(Ok(report)) => {
                 logs[number].ended_well();
                 reports[number] = Some(report);
             }
-            Err(error) => logs[number].run_failure(error.failure(), &error.to_string()),
+            Some(Err(error)) => logs[number].run_failure(error.failure(), &error.to_string()),
+            None => left.push(number),
         }
     }
     // A thread's panic ends the run, as the simulator reports it.
     for thread in threads {
         if let Err(payload) = thread.join() {
             std::panic::resume_unwind(payload);
+        }
+    }
+    for number in left {
+        // The stages' threads own the ring.
+        let owned = || env.rings[number].report().map(|_| ());
+        if await_none_at_end(owned).is_some() {
+            logs[number].violation("the stages of a dropped pipeline do not end".to_owned());
         }
     }
     if let Some(kept) = &env.kept {
@@ -242,10 +259,14 @@ fn visitor(
             };
             Some((format!("ring {ring} late producer {number}"), Box::new(body)))
         }
-        Actor::Subscriber { ring, stage, oldest, drive, again } => {
+        Actor::Subscriber { ring, stage, oldest, at, drive, again } => {
             let log = logs[ring].clone();
             let body = move || {
-                let start = if oldest { StartAt::Oldest } else { StartAt::Now };
+                let start = match at {
+                    Some(place) => StartAt::At(log.plan().first.wrapping_add(place)),
+                    None if oldest => StartAt::Oldest,
+                    None => StartAt::Now,
+                };
                 for number in (0..=again).map(|join| number + 1_000 * join) {
                     let Ok((handle, leaves)) = env.rings[ring].subscribe(stage, start) else {
                         continue;
@@ -310,10 +331,10 @@ fn visitor(
             };
             Some((format!("ring {ring} evictor {number}"), Box::new(body)))
         }
-        Actor::Observer { ring, stage, look } => {
+        Actor::Observer { ring, stage, how } => {
             let log = logs[ring].clone();
             let mirror = env.rings[ring].mirror(stage)?;
-            let body = move || observers::observe(&mirror, look, &log);
+            let body = move || observers::observe(&mirror, stage, how, &log);
             Some((format!("ring {ring} observer {number}"), Box::new(body)))
         }
         Actor::Monitor { ring, times } => {

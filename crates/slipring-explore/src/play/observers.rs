@@ -6,11 +6,15 @@ use slipring::{MirrorHandle, ObserveError, Observed};
 use slipring_coherence::sync;
 
 use crate::oracle::Log;
-use crate::program::Look;
+use crate::program::{Look, Observes};
 
 /// Observes a mirror until it is closed, and checks each value.
-pub fn observe(mirror: &MirrorHandle<[u64; 3]>, look: Look, log: &Log) {
-    let mut observer = mirror.observe();
+pub fn observe(mirror: &MirrorHandle<[u64; 3]>, stage: usize, how: Observes, log: &Log) {
+    let Observes { look, oldest, wait } = how;
+    let mut observer = if oldest { mirror.observe_from_oldest() } else { mirror.observe() };
+    if let Some(wait) = wait {
+        observer = observer.wait(wait.strategy());
+    }
     let mut last = None;
     loop {
         let found = match look {
@@ -20,7 +24,7 @@ pub fn observe(mirror: &MirrorHandle<[u64; 3]>, look: Look, log: &Log) {
             Look::Iterate => observer.next().ok_or(ObserveError::Closed),
         };
         match found {
-            Ok(observed) => check(observed, &mut last, log),
+            Ok(observed) => check(observed, stage, &mut last, log),
             Err(ObserveError::Closed) => return,
             Err(ObserveError::TimedOut) if !matches!(look, Look::By(_)) => {
                 log.violation("an observer without a deadline timed out".to_owned());
@@ -31,15 +35,19 @@ pub fn observe(mirror: &MirrorHandle<[u64; 3]>, look: Look, log: &Log) {
     }
 }
 
-fn check(observed: Observed<[u64; 3]>, last: &mut Option<u64>, log: &Log) {
-    let Observed { seq, value, .. } = observed;
+fn check(observed: Observed<[u64; 3]>, stage: usize, last: &mut Option<u64>, log: &Log) {
+    let Observed { seq, value, missed, .. } = observed;
     if value != [value[0]; 3] {
         log.violation(format!("an observer got a torn value at {seq}: {value:x?}"));
     }
-    let place = log.place(seq);
-    if last.is_some_and(|last| last >= place) {
-        log.violation(format!("an observer got {seq} out of order"));
+    let is_behind = |last: u64| log.place(last) >= log.place(seq);
+    match *last {
+        Some(last) if is_behind(last) => {
+            log.violation(format!("an observer got {seq} out of order"));
+        }
+        Some(last) => log.missed(stage, last, seq, missed),
+        None => {}
     }
-    *last = Some(place);
+    *last = Some(seq);
     log.observed(seq, value[0]);
 }

@@ -15,13 +15,13 @@ use slipring::segment::{SegmentRing, shard_of_bytes};
 use slipring::{ClaimError, StartAt};
 use slipring_coherence::sync::{self, Builder, JoinHandle, spin_loop};
 
+use super::acts::{Acts, act};
 use super::answers::await_request;
 use super::consumers::{Driven, alternate};
 use super::env::Env;
 use super::handles::{Handle, Held};
 use super::memory::Heap;
 use super::onlooker::Onlooker;
-use super::producers::{Acts, act};
 use crate::event::Parts;
 use crate::oracle::{Disruption, Log};
 use crate::plan::{Answer, By, Drive, Kind, Quirk, StagePlan, Verb};

@@ -1,22 +1,25 @@
 //! Building a ring by its plan, and handing its handles to threads.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use slipring::{
-    Contiguous, Done, Error, Graph, Handlers, Interleaved, Layout, Many, Marks, Mirror,
-    MirrorHandle, Monitor, OnFault, Pipeline, Pool, PoolReaderKey, PoolWriterKey, Producer,
-    Reading, Report, Ring, ShardReaderKey, ShardWriterKey, Single, StartAt, SubscribeError, Tap,
-    TapKey, Threads, Writing,
+    Contiguous, Error, Graph, Handlers, Interleaved, Layout, Many, Marks, Mirror, MirrorHandle,
+    Monitor, OnFault, Pipeline, Pool, PoolReaderKey, PoolWriterKey, Producer, Reading, Report,
+    Ring, ShardReaderKey, ShardWriterKey, Single, StartAt, SubscribeError, Tap, TapKey, Threads,
+    Writing,
 };
 
 use super::consumers::{Driven, handler};
 use super::env::{AnyRing, Env, Subscribed};
 use super::handles::{Handle, Held};
 use super::inside::publish_one;
-use super::producers::{Tx, produce, produce_within};
+use super::producers::{Tx, produce};
+use super::runs::Running;
+use super::whole::{Whole, survives};
 use crate::event::Event;
 use crate::oracle::Log;
-use crate::plan::{Fault, Front, Kind, RingPlan, StagePlan, Verb};
+use crate::plan::{Fault, Front, Kind, RingPlan, Run, StagePlan, Verb};
 use crate::watch::Watch;
 
 /// A ring's place for visitors.
@@ -91,38 +94,6 @@ pub struct Started {
 /// graph.
 pub type Spawns = Box<dyn FnOnce(&Arc<Env>) -> Result<(Vec<Body>, Running), Error>>;
 
-/// A graph whose stages the library runs.
-pub enum Running {
-    Pipeline(Pipeline),
-    /// It runs within this call, which publishes.
-    Within(Box<dyn FnOnce() -> Result<Report, Error>>),
-}
-
-impl Running {
-    /// Returns a graph that runs within a call of `run`, which lends its producer.
-    pub fn within<L: Layout>(
-        verbs: Vec<Vec<Verb>>,
-        log: &Arc<Log>,
-        env: &Arc<Env>,
-        run: impl FnOnce(Within<L>) -> Result<Done, Error> + 'static,
-    ) -> Running {
-        log.produce(1);
-        let (log, env, verbs) = (log.clone(), env.clone(), verbs.into_iter().next());
-        Running::Within(Box::new(move || {
-            let produce: Within<L> = Box::new(move |producer| {
-                let report = || env.rings[log.number()].report();
-                produce_within(producer, &verbs.unwrap_or_default(), &log, &report);
-                log.produced();
-                Ok(())
-            });
-            run(produce).map(|done| done.report)
-        }))
-    }
-}
-
-/// The publishing part of the thread that runs the stages.
-pub type Within<L> = Box<dyn FnOnce(&mut Producer<Event, L>) -> Result<(), slipring::Fault>>;
-
 /// How many producers a ring has.
 pub trait Sharing: Sized + Send + Sync + 'static {
     fn first<L: Layout>(ring: &Ring<Event, L, Self>) -> Tx<L>;
@@ -131,11 +102,13 @@ pub trait Sharing: Sized + Send + Sync + 'static {
     fn spawn<L: Layout>(
         handlers: Handlers<'static, Event, L, Self>,
     ) -> Result<(Tx<L>, Pipeline), Error>;
-    /// Runs the stages on this thread's behalf, which publishes, if there is one producer.
+    /// Runs the stages within a call that publishes.
     fn run<L: Layout>(
         handlers: Handlers<'static, Event, L, Self>,
-        produce: Within<L>,
-    ) -> Result<Done, Error>;
+        verbs: Vec<Vec<Verb>>,
+        log: &Arc<Log>,
+        env: &Arc<Env>,
+    ) -> Running;
 }
 
 impl Sharing for Single {
@@ -152,9 +125,16 @@ impl Sharing for Single {
     }
     fn run<L: Layout>(
         handlers: Handlers<'static, Event, L, Single>,
-        produce: Within<L>,
-    ) -> Result<Done, Error> {
-        handlers.run(produce)
+        verbs: Vec<Vec<Verb>>,
+        log: &Arc<Log>,
+        env: &Arc<Env>,
+    ) -> Running {
+        if log.plan().run == Run::Feed {
+            return Running::feeding(verbs, log, |items, fill| handlers.feed(items, fill));
+        }
+        Running::within::<L, Producer<Event, L, Single>>(verbs, log, env, |produce| {
+            handlers.run(produce)
+        })
     }
 }
 
@@ -170,8 +150,15 @@ impl Sharing for Many {
     ) -> Result<(Tx<L>, Pipeline), Error> {
         handlers.spawn().map(|(tx, pipeline)| (Tx::Many(tx), pipeline))
     }
-    fn run<L: Layout>(_: Handlers<'static, Event, L, Many>, _: Within<L>) -> Result<Done, Error> {
-        unreachable!("such a ring has one producer (`RingPlan::is_run`)")
+    fn run<L: Layout>(
+        handlers: Handlers<'static, Event, L, Many>,
+        verbs: Vec<Vec<Verb>>,
+        log: &Arc<Log>,
+        env: &Arc<Env>,
+    ) -> Running {
+        Running::within::<L, Producer<Event, L, Many>>(verbs, log, env, |produce| {
+            handlers.run(produce)
+        })
     }
 }
 
@@ -206,7 +193,11 @@ impl<L: Layout, S: Sharing> AnyRing for Opened<L, S> {
         let Visited::Tap(tap) = &self.visited[stage] else {
             return Err(SubscribeError::NotRunning);
         };
-        let reader = tap.subscribe(start)?;
+        let reader = tap.subscribe(start).inspect_err(|e| self.log.refused(stage, start, e))?;
+        if matches!(start, StartAt::At(asked) if asked != reader.next_seq()) {
+            let next = reader.next_seq();
+            self.log.violation(format!("a reader began at {next}, not at {start:?}"));
+        }
         let leaves = reader.leave_handle();
         Ok((Box::new(Held::new(reader)), Box::new(move || leaves.leave())))
     }
@@ -284,7 +275,11 @@ fn declare<L: Layout, S>(graph: &Graph<Event, L, S>, plan: &RingPlan, log: &Log)
             Some(wait) => map_key!(key, key => key.wait(wait.strategy())),
             None => key,
         };
-        keys[number] = Some(with_marks(with_policy(key, stage, plan.front), log.marks(number)));
+        let key = match plan.front {
+            Front::Handles => key,
+            _ => with_thread(with_policy(key, stage), stage),
+        };
+        keys[number] = Some(with_marks(key, log.marks(number)));
     }
     for (number, stage) in plan.stages.iter().enumerate() {
         let key = keys[number].take().expect("each was declared");
@@ -295,6 +290,21 @@ fn declare<L: Layout, S>(graph: &Graph<Event, L, S>, plan: &RingPlan, log: &Log)
         keys[number] = Some(key);
     }
     keys.into_iter().flatten().collect()
+}
+
+/// Sets the thread of a stage that the library runs, and how often its handler is called while it
+/// waits.
+fn with_thread(key: AnyKey, stage: &StagePlan) -> AnyKey {
+    let key = match (key, stage.on) {
+        (AnyKey::Reader(key), Some(thread)) => AnyKey::Reader(key.on(&format!("t{thread}"))),
+        (AnyKey::Writer(key), Some(thread)) => AnyKey::Writer(key.on(&format!("t{thread}"))),
+        (key, _) => key,
+    };
+    match (key, stage.idles.filter(|micros| *micros != 0).map(Duration::from_micros)) {
+        (AnyKey::Reader(key), Some(time)) => AnyKey::Reader(key.idle_every(time)),
+        (AnyKey::Writer(key), Some(time)) => AnyKey::Writer(key.idle_every(time)),
+        (key, _) => key,
+    }
 }
 
 /// Lets a stage mark the events that it skips, if the program checks the marks.
@@ -311,9 +321,8 @@ fn with_marks(key: AnyKey, marks: Option<&Marks>) -> AnyKey {
 }
 
 /// Sets what happens when the handler fails, for a stage that the library runs.
-fn with_policy(key: AnyKey, stage: &StagePlan, front: Front) -> AnyKey {
+fn with_policy(key: AnyKey, stage: &StagePlan) -> AnyKey {
     let on = match stage.on_fault {
-        _ if front == Front::Handles => return key,
         Fault::Stop => return key,
         Fault::Skip => OnFault::skip(),
         Fault::Retry => OnFault::retry(3),
@@ -335,6 +344,13 @@ pub fn open(plan: &RingPlan, log: &Arc<Log>, verbs: Vec<Vec<Verb>>) -> Result<St
         Graph::new(plan.capacity, Event::default).first_seq(plan.first).wait(plan.wait.strategy());
     if let Front::Handlers(Some(threads)) = plan.front {
         graph = graph.threads(Threads::from(threads));
+    }
+    if plan.cursor {
+        graph = graph.publish_cursor();
+    }
+    log.builds();
+    if let Some(micros) = plan.deadline {
+        graph = graph.deadline(Duration::from_micros(micros));
     }
     match (plan.contiguous, plan.shared) {
         (false, false) => start::<Interleaved, Single>(graph, plan, log, verbs),
@@ -411,14 +427,14 @@ fn start<L: Layout, S: Sharing>(
     let own_ring = opened.clone();
     let spawns: Spawns = Box::new(move |env| {
         let mut handlers = handlers;
+        handlers.on_faults(survives(&own_log));
         for (stage, (key, mirror)) in rest.into_iter().zip(mirrors).enumerate() {
             if let Some(key) = key {
                 hand_over(&mut handlers, key, &own_plan, &own_log, stage, env, mirror);
             }
         }
         if own_plan.is_run() {
-            let run = move |produce: Within<L>| S::run(handlers, produce);
-            return Ok((Vec::new(), Running::within(verbs, &own_log, env, run)));
+            return Ok((Vec::new(), S::run(handlers, verbs, &own_log, env)));
         }
         let (tx, pipeline) = S::spawn(handlers)?;
         own_ring.lend(&tx);
@@ -480,7 +496,7 @@ fn hand_over<L: Layout, S>(
     env: &Arc<Env>,
     mut mirror: Option<Mirror<[u64; 3]>>,
 ) {
-    let StagePlan { drives, on_fault, .. } = plan.stages[stage].clone();
+    let StagePlan { drives, on_fault, idles, .. } = plan.stages[stage].clone();
     let mirror = std::cell::RefCell::new(&mut mirror);
     let make = |worker: usize| {
         let (watch, drive) = (Watch::new(log, stage, None), drives[worker % drives.len()]);
@@ -499,6 +515,12 @@ fn hand_over<L: Layout, S>(
         }
     };
     match key {
+        AnyKey::Reader(key) if idles.is_some() => {
+            handlers.read_with(key, Whole::new(reads(0), log, stage))
+        }
+        AnyKey::Writer(key) if idles.is_some() => {
+            handlers.write_with(key, Whole::new(writes(0), log, stage))
+        }
         AnyKey::Reader(key) => handlers.read(key, reads(0)),
         AnyKey::Writer(key) => handlers.write(key, writes(0)),
         AnyKey::PoolReader(key) => handlers.read_pool(key, reads),
