@@ -153,6 +153,9 @@ pub(crate) struct Running {
     pub(crate) futexes: ByAddress<VecDeque<usize>>,
     /// The core whose thread was unwinding when it let others run.
     pub(crate) unwinding: Option<usize>,
+    /// The cores whose threads have begun panics that are marked ([`Panics`](crate::sync::Panics)),
+    /// once for each.
+    pub(crate) panics: Vec<usize>,
     /// Stacks of threads that have ended.
     pub(crate) spare_stacks: Vec<DefaultStack>,
     pub(crate) failure: Option<SimulationError>,
@@ -212,7 +215,13 @@ thread_local! {
 pub(crate) fn panicking() -> bool {
     std::thread::panicking()
         && !Handle::current().is_some_and(|handle| {
-            handle.with(|running| running.unwinding.is_some_and(|core| core != running.current))
+            handle.with(|running| {
+                let is_other = |core: usize| core != running.current;
+                match running.panics.contains(&running.current) {
+                    true => false,
+                    false => running.unwinding.is_some_and(is_other) || !running.panics.is_empty(),
+                }
+            })
         })
 }
 

@@ -161,6 +161,7 @@ impl<'a> Simulation<'a> {
             measured: None,
             futexes: ByAddress::default(),
             unwinding: None,
+            panics: Vec::new(),
             spare_stacks: Vec::new(),
             failure: None,
             limit: picos(self.limit.time),

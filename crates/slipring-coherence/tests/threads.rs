@@ -2,7 +2,7 @@
 //! same outside of a simulation.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,6 +119,42 @@ fn other_threads_do_not_unwind_with_one() {
         .unwrap();
     assert!(!contended.is_poisoned() && !other.is_poisoned());
     assert_eq!(*contended.lock().unwrap(), 1);
+}
+
+#[test]
+fn marked_panics_of_two_threads_are_told_apart() {
+    let contended = Mutex::new(0);
+    let panics = || {
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let _locks = Locks(&contended);
+            resume_unwind(Box::new(sync::Panics::begin()));
+        }));
+        assert!(ended.is_err());
+        drop(ended);
+        assert!(!sync::panicking());
+    };
+    Simulation::new(&machine())
+        .thread("busy", || {
+            let guard = contended.lock().unwrap();
+            sync::sleep(micros(100));
+            assert!(std::thread::panicking() && !sync::panicking());
+            drop(guard);
+            sync::sleep(micros(100));
+            assert!(!std::thread::panicking());
+        })
+        .thread("first", || {
+            work(micros(1));
+            sync::yield_now();
+            panics();
+        })
+        .thread("second", || {
+            work(micros(2));
+            sync::yield_now();
+            panics();
+        })
+        .run()
+        .unwrap();
+    assert_eq!(*contended.lock().unwrap(), 2);
 }
 
 #[test]

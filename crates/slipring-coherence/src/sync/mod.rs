@@ -37,7 +37,7 @@ pub use lock::{
     WaitTimeoutResult,
 };
 pub use spawn::{Builder, JoinHandle, Scope, ScopedJoinHandle, scope, spawn};
-pub use thread::{Thread, ThreadId, current, panicking, park, park_timeout};
+pub use thread::{Panics, Thread, ThreadId, current, panicking, park, park_timeout};
 
 use crate::{access, waiting};
 

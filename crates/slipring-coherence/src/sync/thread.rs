@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::running::{self, VirtualId};
+use crate::running::{self, Handle, Running, VirtualId};
 use crate::waiting::{self, Sleep};
 
 /// A handle of a thread.
@@ -151,11 +151,48 @@ pub fn park_timeout(limit: Duration) {
 ///
 /// The virtual threads of a run share one system thread, so the standard library's function returns
 /// `true` in all of them while one unwinds. This function tells them apart while one thread at a
-/// time unwinds.
+/// time unwinds, or each panic that begins meanwhile has [`Panics`] in its payload.
 ///
 /// ```
 /// assert!(!slipring_coherence::sync::panicking());
 /// ```
 pub fn panicking() -> bool {
     running::panicking()
+}
+
+/// A part of a panic's payload, by which [`panicking`] knows whose panic it is, although several
+/// virtual threads unwind at once. It is dropped with the payload, by the thread that catches it.
+///
+/// ```
+/// use std::panic::{catch_unwind, resume_unwind};
+/// use slipring_coherence::sync::Panics;
+///
+/// let caught = catch_unwind(|| resume_unwind(Box::new(Panics::begin())));
+/// assert!(caught.is_err());
+/// ```
+#[derive(Debug)]
+pub struct Panics(Option<usize>);
+
+impl Panics {
+    /// Notes that the calling thread is about to panic.
+    ///
+    /// Example: [`Panics`].
+    pub fn begin() -> Panics {
+        let mark = |running: &mut Running| {
+            running.panics.push(running.current);
+            running.current
+        };
+        Panics(Handle::current().map(|handle| handle.with(mark)))
+    }
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        let (Some(core), Some(handle)) = (self.0, Handle::current()) else { return };
+        handle.with(|running| {
+            if let Some(place) = running.panics.iter().position(|it| *it == core) {
+                running.panics.swap_remove(place);
+            }
+        });
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slipring::{BatchError, Mirror, Selector, WaitError, Waitable};
-use slipring_coherence::sync;
+use slipring_coherence::sync::{self, Panics};
 
 use super::env::Env;
 use super::handles::{Ask, Finish, Handle};
@@ -22,11 +22,11 @@ use crate::plan::{By, Drive, Fault, Quirk};
 use crate::watch::Watch;
 
 /// The payload of a panic that the program has planned.
-pub struct Planned;
+pub struct Planned(#[allow(dead_code, reason = "its drop ends the mark")] Panics);
 
 /// Panics, without the hook's message.
 pub fn panic_as_planned() -> ! {
-    resume_unwind(Box::new(Planned))
+    resume_unwind(Box::new(Planned(Panics::begin())))
 }
 
 /// Notes an event as handled, and puts it into the mirror.
