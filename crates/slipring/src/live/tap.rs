@@ -329,7 +329,10 @@ pub(crate) fn join<E, L: Layout>(
             return Err(SubscribeError::NotYet { asked, newest });
         }
         StartAt::At(asked) => {
-            return Err(SubscribeError::Overwritten { asked, oldest: lower_bound });
+            // The stages before the tap may have gone further than a lap since `lower_bound` was
+            // loaded.
+            let held = newest.wrapping_sub(core.capacity());
+            return Err(SubscribeError::Overwritten { asked, oldest: later(held, lower_bound) });
         }
     };
     let seat = control
