@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::declare::Chain;
 use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained};
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, yield_now};
 use crate::base::turn::InTurns;
 use crate::errors::{Cause, ClaimError, Error, WaitError};
 use crate::producer::Producer;
@@ -150,6 +150,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
                     && let Some((stage, at)) = threads.iter().find_map(StageThread::first_running)
                 {
                     driven.control.expire(stage, at);
+                    yield_now();
                 }
             }
         }
@@ -213,6 +214,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
             if self.work() == 0 && matches!(is_full(&mut self.producer), Ok(true)) {
                 let control = &self.core.control;
                 control.expire(control.plan.producer_party(), self.producer.next_seq());
+                // A reader of a tap, or a joined worker, holds the ring up on another thread.
+                yield_now();
             }
         }
         Ok(())
