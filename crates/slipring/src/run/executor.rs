@@ -370,6 +370,11 @@ impl<'env> Executor<'env> {
         };
         control.idle_threads.fetch_sub(1, Relaxed);
         self.waiting.fetch_sub(1, Relaxed);
+        // Behind the graph's deadline, each wait ends at once, although another thread may still
+        // call a handler.
+        if found.is_none() && !control.status.is_running() {
+            yield_now();
+        }
         *timed_out = false;
         if let Some((ended, stats)) = waited {
             *timed_out = until.is_none() && matches!(ended, Err(Unmet::TimedOut));
