@@ -180,6 +180,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             self.next = if ahead(next, seq) >= 0 { seq } else { next };
             self.release();
             self.next = next;
+            // The call that found the stream's end may have come before this release.
+            self.state.control().notify_drained();
         }
     }
 

@@ -241,8 +241,9 @@ impl Control {
         }
     }
 
-    /// Called when a handle is dropped, and by a call that has found the end of the stream.
-    /// Notifies the askers, because this handle may have been the last that could answer them.
+    /// Called when a handle is dropped, and by a call that has found the end of the stream, or has
+    /// released held events. Notifies the askers, because this handle may have been the last that
+    /// could answer them.
     #[inline]
     pub(crate) fn notify_drained(&self) {
         if self.askers.is_asked() && self.is_own_process() && self.status.is_over() {
