@@ -375,7 +375,10 @@ impl Control {
         let stage = &self.plan.stages[tap];
         self.membership.release_member(&self.positions, stage, seat); // SYNC[left]: before
         self.waits.notify(twin!("vacated-unnotified": &stage.notifies[..] => &[]));
-        self.note_releases(); // The member may have been the last to hold a skipped request.
+        // The member may have been the last to hold a request, also if it never read: a reader that
+        // joins holds events before it knows that the ring has ended.
+        self.note_releases();
+        self.notify_drained();
     }
 
     // Counting.
