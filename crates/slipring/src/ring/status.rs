@@ -83,8 +83,6 @@ const TEXT_WORDS: usize = 32;
 const EMPTY: u64 = 0;
 const BEGUN: u64 = 1;
 const WRITTEN: u64 = 2;
-/// The reason of a failure whose process has not written one.
-const UNSAID: &str = "its process has not written why: it was stopped, or it has died";
 
 /// The first failure of a graph, as the processes of its segment read it. All words are zero if the
 /// graph has not failed.
@@ -151,7 +149,8 @@ impl FailureRecord {
         let state = edge::failed::see_record(&self.state);
         if state != WRITTEN {
             let party = (state >> 32).wrapping_sub(1) as usize;
-            return (state as u32 == BEGUN as u32).then(|| (party, None, UNSAID.into()));
+            let unsaid = "its process has not written why: it was stopped, or it has died";
+            return (state as u32 == BEGUN as u32).then(|| (party, None, unsaid.into()));
         }
         let mut bytes = [0; TEXT_WORDS * 8];
         for (word, bytes) in self.text.iter().zip(bytes.chunks_exact_mut(8)) {

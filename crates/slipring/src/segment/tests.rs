@@ -386,8 +386,8 @@ fn an_unknown_status_is_damage() {
     }
 }
 
-/// A process may be stopped, or die, while it writes why the graph has failed. The others still name
-/// the party that failed.
+/// A process may be stopped, or die, while it writes why the graph has failed. The others still
+/// name the party that failed.
 #[test]
 fn a_failure_without_a_reason_names_its_party() {
     let _watched = crate::watchdog::watched();
