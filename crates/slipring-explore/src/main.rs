@@ -46,10 +46,10 @@ struct Options {
     #[arg(default_value_t = 60)]
     seconds: u64,
     /// Run the program of this seed alone, and show its last accesses if it fails.
-    #[arg(long)]
+    #[arg(long, value_parser = seed)]
     seed: Option<u64>,
     /// Explore from this seed on, in place of one by the clock.
-    #[arg(long, conflicts_with = "seed")]
+    #[arg(long, value_parser = seed, conflicts_with = "seed")]
     from: Option<u64>,
     /// Stop after so many programs.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
@@ -78,6 +78,10 @@ struct Options {
     /// Write the cases of `--twins` to this file.
     #[arg(long, value_name = "FILE", requires = "twins")]
     write: Option<PathBuf>,
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
 }
 
 fn family(text: &str) -> Result<Shape, String> {
