@@ -18,8 +18,9 @@ use crate::plan::Kind;
 /// turns, and may have some thousand polls before it.
 const PATIENCE: u64 = 700_000;
 
-/// The same as a number of looks, between which all others may sleep without an access.
-const LOOKS: u32 = 2_000;
+/// The same as a number of looks, between which all others may sleep without an access. Where the
+/// clock leaps, two looks are a few dozen accesses apart.
+const LOOKS: u32 = 20_000;
 
 /// Waits until `what` returns `None`, or the graph is disrupted. Returns a value that it returned
 /// without a change, until patience ended.
