@@ -217,10 +217,8 @@ pub(crate) fn panicking() -> bool {
         && !Handle::current().is_some_and(|handle| {
             handle.with(|running| {
                 let is_other = |core: usize| core != running.current;
-                match running.panics.contains(&running.current) {
-                    true => false,
-                    false => running.unwinding.is_some_and(is_other) || !running.panics.is_empty(),
-                }
+                !running.panics.contains(&running.current)
+                    && (running.unwinding.is_some_and(is_other) || !running.panics.is_empty())
             })
         })
 }
