@@ -347,9 +347,6 @@ pub enum Verb {
     AskInVain(Answer),
     /// Waits until a call has told that the deadline has passed.
     AwaitFailure,
-    /// `Selector::wait`, with a deadline of so many microseconds (0: none), and `try_publish`,
-    /// until it has succeeded so many times.
-    Select(u64, u64),
     /// `publish`, so many times, at a distance of so many microseconds.
     Every(u64, u64),
     /// A `Conflator` with room for so many keys, and so many values of one key more.
@@ -419,8 +416,8 @@ pub enum Answer {
 pub enum Room {
     /// `remaining`, with a spin hint while there is none.
     Remaining,
-    /// A selector.
-    Select,
+    /// A selector, with a deadline of so many microseconds (0: none), again and again.
+    Select(u64),
 }
 
 /// The fate of a claim.

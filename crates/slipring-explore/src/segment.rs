@@ -216,7 +216,7 @@ fn verb(dice: &mut Dice, capacity: usize, scale: Scale) -> Verb {
             false => Verb::OrDrop(some(dice)),
         },
         11 => Verb::Conflate(1 + dice.below(3) as usize, some(dice)),
-        12 => Verb::When(some(dice), dice.pick(&[Room::Remaining, Room::Select])),
+        12 => Verb::When(some(dice), dice.pick(&[Room::Remaining, Room::Select(0)])),
         13 => Verb::Ask(1 + dice.below(2), dice.pick(&[Answer::Wait, Answer::Try])),
         _ => Verb::Task(some(dice), dice.pick(&[0, 0, 1])),
     }

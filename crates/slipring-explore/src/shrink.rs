@@ -349,7 +349,6 @@ fn smaller_verbs(verb: Verb) -> Vec<Verb> {
             halves(len as u64).map(|len| Verb::Claim(len as usize, fate)).collect()
         }
         Verb::Every(times, micros) => halves(times).map(|it| Verb::Every(it, micros)).collect(),
-        Verb::Select(times, micros) => halves(times).map(|it| Verb::Select(it, micros)).collect(),
         Verb::AskTask(times, polls) => halves(times).map(|it| Verb::AskTask(it, polls)).collect(),
         Verb::AskBroken(times, how) => halves(times).map(|it| Verb::AskBroken(it, how)).collect(),
         Verb::Ask(times, how) => halves(times).map(|times| Verb::Ask(times, how)).collect(),

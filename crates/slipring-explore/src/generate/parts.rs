@@ -5,8 +5,8 @@
 use slipring_coherence::Dice;
 
 use crate::plan::{
-    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, Run, StagePlan, Verb, Waits,
-    drain,
+    Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, Room, Run, StagePlan, Verb,
+    Waits, drain,
 };
 use crate::program::Actor;
 use crate::shape::Scale;
@@ -217,7 +217,7 @@ fn verb(dice: &mut Dice, capacity: usize, scale: Scale) -> Verb {
             }
         },
         18 => match dice.one_in(2) {
-            true => Verb::Select(some(dice), dice.pick(&[0, 0, 20])),
+            true => Verb::When(some(dice), Room::Select(dice.pick(&[0, 0, 20]))),
             // Some dozens, from whose distance an adaptive wait learns.
             false if dice.one_in(8) => Verb::Every(48, dice.pick(&[5, 60])),
             false => Verb::Every(some(dice), dice.pick(&[5, 60])),

@@ -37,7 +37,7 @@ pub fn wait_inline(actor: &mut Actor) {
                 Verb::Try(times) | Verb::OrDrop(times) | Verb::Insist(times) => {
                     Verb::Publish(times)
                 }
-                Verb::Task(times, _) | Verb::Select(times, _) => Verb::Publish(times),
+                Verb::Task(times, _) | Verb::When(times, _) => Verb::Publish(times),
                 Verb::Claim(events, _) => Verb::All(events as u64),
                 Verb::Batches(_, events) => Verb::All(events),
                 Verb::AskTask(times, _) | Verb::Ask(times, Answer::Task | Answer::Try) => {

@@ -140,6 +140,12 @@ impl Log {
         (dead && notes.recoveries == 0).then_some((process, before))
     }
 
+    /// Whether room that the producer has found stays there.
+    pub fn is_steady(&self) -> bool {
+        // Between processes, a death also ends a wait.
+        self.plan.is_steady() && self.notes().segment.is_none()
+    }
+
     fn pauses(&self) -> bool {
         self.notes().segment.as_ref().is_some_and(|plan| plan.absent != 0)
     }

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use slipring::segment::{Interleaved, SegmentProducer};
 use slipring::{
-    Apart, ClaimError, ConflateError, Conflator, Inline, Layout, Many, PRODUCER, Producer,
-    Selector, Sent, Single, WaitError,
+    Apart, AwaitError, Awaited, ClaimError, ConflateError, Conflator, Inline, Layout, Many,
+    PRODUCER, Producer, Selector, Sent, Single, WaitError,
 };
 use slipring_coherence::sync;
 
-use super::answers::{asked, await_answer};
+use super::answers::await_answer;
 use super::consumers::{Planned, panic_as_planned};
 use super::handles::poll_some;
 use crate::event::{Event, Kept, Parts};
@@ -52,6 +52,43 @@ fn settle<T, X>(log: &Log, id: u64, filled: bool, result: &Result<T, X>, seq: im
         Err(_) if filled => log.violation(format!("event {id:x} was filled by a call that failed")),
         Err(_) => log.unfilled(id),
     }
+}
+
+/// Notes the fate of a request, and awaits its answer. Returns whether it was published: the call
+/// may have come too late.
+fn asked(
+    log: &Log,
+    (id, filled): (u64, bool),
+    done: Result<Awaited<u64>, WaitError>,
+    how: Answer,
+    goes_on: impl Fn(&Result<u64, AwaitError>) -> bool,
+) -> Result<bool, WaitError> {
+    match done {
+        Ok(awaited) => {
+            log.published(id, None);
+            await_answer(awaited, how, goes_on);
+            Ok(true)
+        }
+        Err(error) => {
+            settle(log, id, filled, &Err::<u64, _>(()), |seq| *seq);
+            if matches!(error, WaitError::TimedOut(_)) { Ok(false) } else { Err(error) }
+        }
+    }
+}
+
+/// Calls `publish_all`, with so many events.
+macro_rules! publish_all {
+    ($producer:ident, $events:ident, $log:ident) => {{
+        let ids = (0..$events).map(|_| $log.begin());
+        let mut filled = Vec::new();
+        let done = $producer.publish_all(ids, |event, id| {
+            event.fill(id);
+            filled.push(id);
+        });
+        // Each is visible before the next one is taken.
+        filled.into_iter().for_each(|id| $log.published(id, None));
+        done?;
+    }};
 }
 
 /// Waits until all stages have handled what was published, and all readers of taps have left that
@@ -101,8 +138,17 @@ macro_rules! acts {
                                             sync::spin_loop();
                                         }
                                     }
-                                    Verb::When(..) => {
-                                        selector.wait(&mut [&mut *self], None);
+                                    Verb::When(_, Room::Select(micros)) => {
+                                        let time = Duration::from_micros(micros);
+                                        let until = (micros != 0).then(|| sync::now() + time);
+                                        if selector.wait(&mut [&mut *self], until).is_none() {
+                                            if until.is_none_or(|until| sync::now() < until) {
+                                                log.violation(
+                                                    "a selector's wait ended early".to_owned(),
+                                                );
+                                            }
+                                            continue;
+                                        }
                                     }
                                     _ => {}
                                 }
@@ -110,9 +156,13 @@ macro_rules! acts {
                                 let done = self.try_publish(|event| { filled = true; event.fill(id) });
                                 settle(log, id, filled, &done, |seq| *seq);
                                 filled = false;
+                                let selected = matches!(verb, Verb::When(_, Room::Select(_)));
                                 match done {
                                     Ok(_) => break log.batch(),
                                     Err(ClaimError::Wait(error)) => return Err(error.into()),
+                                    Err(error) if selected && log.is_steady() => log.violation(
+                                        format!("a selector found room that is not there: {error}"),
+                                    ),
                                     Err(ClaimError::Gated { .. }) => {
                                         log.found_full();
                                         told.refused(log, log.plan().stages.len());
@@ -135,17 +185,7 @@ macro_rules! acts {
                         log.check_timed(&call, micros, &done);
                         done?;
                     }
-                    Verb::All(events) => {
-                        let ids = (0..events).map(|_| log.begin());
-                        let mut filled = Vec::new();
-                        let done = self.publish_all(ids, |event, id| {
-                            event.fill(id);
-                            filled.push(id);
-                        });
-                        // Each is visible before the next one is taken.
-                        filled.into_iter().for_each(|id| log.published(id, None));
-                        done?;
-                    }
+                    Verb::All(events) => publish_all!(self, events, log),
                     Verb::Batches(len, events) => {
                         let len = len.min(self.capacity());
                         let ids = (0..events).map(|_| log.begin());
@@ -270,24 +310,12 @@ macro_rules! acts {
                     }
                     Verb::Ask(times, how) => {
                         for _ in 0..times {
-                            let id = log.begin();
+                            let (id, mut filled) = (log.begin(), false);
                             let done = self.ask(|event, request| {
                                 filled = true;
                                 event.request(id, request);
                             });
-                            match done {
-                                Ok(awaited) => {
-                                    log.published(id, None);
-                                    await_answer(awaited, how, |answer| log.answer(id, answer));
-                                }
-                                Err(error) => {
-                                    settle(log, id, filled, &Err::<u64, _>(()), |seq| *seq);
-                                    if !matches!(error, WaitError::TimedOut(_)) {
-                                        return Err(error.into());
-                                    }
-                                }
-                            }
-                            filled = false;
+                            asked(log, (id, filled), done, how, |answer| log.answer(id, answer))?;
                         }
                     }
                     Verb::AskTask(times, polls) => {
@@ -310,19 +338,9 @@ macro_rules! acts {
                                     }
                                     continue;
                                 };
-                                match done {
-                                    Ok(awaited) => {
-                                        log.published(id, None);
-                                        let goes_on = |answer: &_| log.answer(id, answer);
-                                        await_answer(awaited, Answer::Task, goes_on);
-                                        break;
-                                    }
-                                    Err(error) => {
-                                        settle(log, id, filled, &Err::<u64, _>(()), |seq| *seq);
-                                        if !matches!(error, WaitError::TimedOut(_)) {
-                                            return Err(error.into());
-                                        }
-                                    }
+                                let goes_on = |answer: &_| log.answer(id, answer);
+                                if asked(log, (id, filled), done, Answer::Task, goes_on)? {
+                                    break;
                                 }
                             }
                             if waits {
@@ -332,51 +350,26 @@ macro_rules! acts {
                     }
                     Verb::AskBroken(times, how) => {
                         for _ in 0..times {
-                            let id = log.begin();
-                            let done = self.ask(|event, request| event.request_broken(id, request));
-                            asked(log, id, done, how, |answer| log.answer_broken(id, answer))?;
+                            let (id, mut filled) = (log.begin(), false);
+                            let done = self.ask(|event, request| {
+                                filled = true;
+                                event.request_broken(id, request);
+                            });
+                            let goes_on = |answer: &_| log.answer_broken(id, answer);
+                            asked(log, (id, filled), done, how, goes_on)?;
                         }
                     }
                     Verb::AskInVain(how) => {
-                        let (id, kept) = (log.begin(), Kept::default());
-                        let done =
-                            self.ask(|event, request| event.request_in_vain(id, request, &kept));
-                        asked(log, id, done, how, |answer| log.answer_in_vain(answer))?;
+                        let (id, kept, mut filled) = (log.begin(), Kept::default(), false);
+                        let done = self.ask(|event, request| {
+                            filled = true;
+                            event.request_in_vain(id, request, &kept);
+                        });
+                        asked(log, (id, filled), done, how, |answer| log.answer_in_vain(answer))?;
                     }
                     Verb::AwaitFailure => {
                         if await_none_at_end(|| log.is_untold().then_some(())).is_some() {
                             log.violation("no call tells that the deadline has passed".to_owned());
-                        }
-                    }
-                    Verb::Select(times, micros) => {
-                        let mut selector = Selector::new();
-                        for _ in 0..times {
-                            loop {
-                                let time = Duration::from_micros(micros);
-                                let until = (micros != 0).then(|| sync::now() + time);
-                                let ready = selector.wait(&mut [&mut *self], until);
-                                if ready.is_none() {
-                                    if until.is_none_or(|until| sync::now() < until) {
-                                        log.violation("a selector's wait ended early".to_owned());
-                                    }
-                                    continue;
-                                }
-                                let id = log.begin();
-                                let mut filled = false;
-                                let done =
-                                    self.try_publish(|event| { filled = true; event.fill(id) });
-                                settle(log, id, filled, &done, |seq| *seq);
-                                match done {
-                                    Ok(_) => break,
-                                    Err(ClaimError::Wait(error)) => return Err(error.into()),
-                                    // Another producer may have taken the room, and a look at a
-                                    // pool's workers may find less than the one before.
-                                    Err(error) if log.plan().is_steady() => log.violation(format!(
-                                        "a selector found room that is not there: {error}"
-                                    )),
-                                    Err(_) => sync::spin_loop(),
-                                }
-                            }
                         }
                     }
                     Verb::Every(times, micros) => {
@@ -508,27 +501,24 @@ impl<L: Layout> Acts for Inline<'static, Event, L> {
                     self.put(log)?;
                 }
             }
-            Verb::All(events) => {
-                let ids = (0..events).map(|_| log.begin());
-                let mut filled = Vec::new();
-                let done = self.publish_all(ids, |event, id| {
-                    event.fill(id);
-                    filled.push(id);
-                });
-                filled.into_iter().for_each(|id| log.published(id, None));
-                done?;
-            }
+            Verb::All(events) => publish_all!(self, events, log),
             Verb::Ask(times, how) => {
                 for _ in 0..times {
-                    let id = log.begin();
-                    let done = self.ask(|event, request| event.request(id, request));
-                    asked(log, id, done, how, |answer| log.answer(id, answer))?;
+                    let (id, mut filled) = (log.begin(), false);
+                    let done = self.ask(|event, request| {
+                        filled = true;
+                        event.request(id, request);
+                    });
+                    asked(log, (id, filled), done, how, |answer| log.answer(id, answer))?;
                 }
             }
             Verb::AskInVain(how) => {
-                let (id, kept) = (log.begin(), Kept::default());
-                let done = self.ask(|event, request| event.request_in_vain(id, request, &kept));
-                asked(log, id, done, how, |answer| log.answer_in_vain(answer))?;
+                let (id, kept, mut filled) = (log.begin(), Kept::default(), false);
+                let done = self.ask(|event, request| {
+                    filled = true;
+                    event.request_in_vain(id, request, &kept);
+                });
+                asked(log, (id, filled), done, how, |answer| log.answer_in_vain(answer))?;
             }
             Verb::Drain => {
                 // A turn in which a stage only releases an event that it has skipped counts none.

@@ -42,27 +42,6 @@ pub fn await_answer(
     }
 }
 
-/// Awaits the answer to a request that a call has published, or not.
-pub fn asked(
-    log: &Log,
-    id: u64,
-    done: Result<Awaited<u64>, WaitError>,
-    how: Answer,
-    goes_on: impl Fn(&Result<u64, AwaitError>) -> bool,
-) -> Result<(), WaitError> {
-    match done {
-        Ok(awaited) => {
-            log.published(id, None);
-            await_answer(awaited, how, goes_on);
-            Ok(())
-        }
-        Err(error) => {
-            log.unfilled(id);
-            if matches!(error, WaitError::TimedOut(_)) { Ok(()) } else { Err(error) }
-        }
-    }
-}
-
 /// Waits until the last stage has handled the event of a request in a segment, and so has answered
 /// it, or will not.
 pub fn await_request(mut request: SegmentRequest, id: u64, how: Answer, log: &Log) -> bool {
