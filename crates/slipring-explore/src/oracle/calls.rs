@@ -149,7 +149,8 @@ impl Log {
         let is_seen = alone && !self.notes().calls.stores_late;
         if is_seen && all_published && !is_behind && own - at > POLLS_WITHIN {
             self.violation(format!(
-                "a call that timed out named s{stage}, which had released all {released} events                  {} accesses before",
+                "a call that timed out named s{stage}, which had released all {released} events \
+                 {} accesses before",
                 own - at
             ));
         }
