@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     forward::forward,
-    host::{HOST, free_port},
+    host::{HOST, listen},
     proxy_state::{Connection, SharedState, State},
     traffic::{Counts, Direction},
 };
@@ -58,7 +58,7 @@ impl Proxy {
     ///
     /// The system has no port or thread left.
     pub fn to(port: u16) -> io::Result<Self> {
-        let listener = TcpListener::bind((HOST, free_port()?))?;
+        let listener = listen()?;
         let own = listener.local_addr()?.port();
         let (target, shared) = (Arc::new(AtomicU16::new(port)), Arc::new(SharedState::default()));
         let acceptor = thread::Builder::new().name("proxy-accept".to_owned()).spawn({

@@ -4,11 +4,13 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use common::{SOON, server};
 use serde_json::json;
-use slipring_nats_server::{Client, Direction, Proxy};
+use slipring_nats_server::{Client, Direction, HOST, Proxy, free_port};
 
 use Direction::{ToClient, ToServer};
 
@@ -215,4 +217,26 @@ fn a_held_publication_reaches_the_stream_after_its_client_has_gone() {
     let payloads: Vec<Vec<u8>> =
         oracle.messages("S").unwrap().into_iter().map(|message| message.payload).collect();
     assert_eq!(payloads, [&b"first"[..], b"second", b"third", b"fourth"]);
+}
+
+/// A process that has just been forked holds each socket of its parent until it runs its program.
+#[test]
+fn a_free_port_stays_free_while_processes_start() {
+    let _watched = common::watched();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    Command::new("true").status().unwrap();
+                }
+            });
+        }
+        let bound = (0..2_000).try_for_each(|_| {
+            let port = free_port()?;
+            TcpListener::bind((HOST, port)).map(drop)
+        });
+        over.store(true, Relaxed);
+        bound.unwrap();
+    });
 }
