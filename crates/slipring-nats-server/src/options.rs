@@ -309,13 +309,22 @@ impl Options {
 }
 
 fn path(path: &Path) -> String {
-    quoted(&path.display().to_string())
+    quoted(path.as_os_str().as_encoded_bytes())
 }
 
-/// Quotes a string. The configuration's language knows JSON's escapes of quotes, backslashes, tabs
-/// and line breaks.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+/// Quotes a string for the server's configuration. Of the escapes there, `\"`, `\\` and `\xNN`
+/// suffice: the last one stands for any byte.
+fn quoted(text: impl AsRef<[u8]>) -> String {
+    let mut quoted = String::from("\"");
+    for &byte in text.as_ref() {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => quoted.push(char::from(byte)),
+            _ => _ = write!(quoted, "\\x{byte:02x}"),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 #[cfg(test)]
@@ -331,6 +340,8 @@ mod tests {
             "jetstream {\n  store_dir: \"/a \\\"b\\\"/store\"\n  sync_interval: always\n}\n\
              max_payload: 134217728\nmax_pending: 134217728\ndebug: true\n"
         );
+        let text = Options::new().jetstream(false).token("\u{8}é\n").config(Path::new("d"));
+        assert_eq!(text.unwrap(), "authorization { token: \"\\x08\\xc3\\xa9\\x0a\" }\n");
         assert_eq!(Options::new().jetstream(false).config(Path::new("d")).unwrap(), "");
         let both = Options::new().token("t").user("a", "b").config(Path::new("d"));
         assert_eq!(both.unwrap_err().kind(), io::ErrorKind::InvalidInput);

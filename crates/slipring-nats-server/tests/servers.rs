@@ -68,6 +68,12 @@ fn credentials_are_asked_for() {
     let mut client = Client::connect(server.port(), Some(("a", "p \"w\" $x"))).unwrap();
     assert!(client.api("INFO", json!(null)).is_ok());
 
+    // The configuration's language does not know all escapes of JSON.
+    let (odd, also) = ("u\u{1}\u{8}\u{c}é", "\0\t\r\n\u{1f}\u{7f}\\x41\\ß");
+    let server = Server::start(Options::new().user(odd, also)).unwrap();
+    Client::connect(server.port(), Some((odd, also))).unwrap();
+    assert!(Client::connect(server.port(), Some((odd, "other"))).is_err());
+
     let server = Server::start(Options::new().token("t0")).unwrap();
     assert!(Client::connect(server.port(), None).is_err());
     Client::connect_with_token(server.port(), "t0").unwrap();
