@@ -50,8 +50,7 @@ impl Seat {
     }
 
     /// Forgets that the last owner died, if the seat has been free since then. The caller has
-    /// joined the seat's party on another seat, so other parties no longer wait because of this
-    /// death (I4).
+    /// another seat of the party, so no party waits because of this death (I4).
     pub(crate) fn forget_death(&self) {
         let owner = self.owner.load(Relaxed);
         if owner & PARTICIPANT == 0 && self.last_death().is_some() {

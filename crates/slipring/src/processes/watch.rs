@@ -295,8 +295,8 @@ fn holds_up(control: &Control, party: usize) -> Option<usize> {
     (ahead(frontier, position) <= 0 && stage.after.contains(&upstream)).then_some(upstream)
 }
 
-/// Forgets the deaths of a party's former handles. Called when another handle joins the party
-/// (`seat::I4`).
+/// Forgets the deaths of a party's former handles. Called when another handle joins the party, and
+/// before a worker leaves its seat (`seat::I4`).
 pub(crate) fn forget_deaths(control: &Control, party: usize) {
     control.seats_of(party).iter().for_each(|seat| seat.forget_death());
 }

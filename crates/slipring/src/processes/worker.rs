@@ -31,6 +31,7 @@ use crate::consumer::worker::{Offer, WorkerPosition, WorkerRole};
 use crate::errors::WaitError;
 use crate::processes::claims;
 use crate::processes::closing;
+use crate::processes::watch::forget_deaths;
 use crate::ring::owner::Owner;
 use crate::ring::seat::Seat;
 use crate::ring::self_wait;
@@ -383,6 +384,7 @@ impl WorkerRole for SeatedRole {
         worker.disarm();
         worker.flush();
         let control = worker.state.control();
+        twin!("death-outlives-leaver": forget_deaths(control, worker.state.stage) => ());
         if worker.bound != IDLE {
             // SYNC[orphaned]: before the notification.
             control.membership.seats_of(worker.state.plan())[worker.chunk_seat()].leave_chunk();

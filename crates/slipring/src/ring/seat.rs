@@ -20,11 +20,13 @@
 //!   before it releases, so a thread that sees a release beyond a position also sees a boundary
 //!   beyond it.
 //! - I4: a free seat shows the death of its last owner if `deaths` and `owner` have the same
-//!   generation. A waiting party relies on each death that a seat shows. The workers of a pool do
-//!   the same work, and so do several producers. So a death among them matters only if the dead
-//!   owner was its party's last handle and no handle has joined since. If another handle of the
-//!   party has a seat, or when one joins, the dead owners' seats are freed with a new generation,
-//!   and so show no death. An orphan shows its owner's death until a worker adopts it.
+//!   generation. A waiting party relies on each death that a seat shows, once the party has no
+//!   living owner. The workers of a pool do the same work, and so do several producers. So a death
+//!   among them matters only if the dead owner was its party's last handle and no handle has joined
+//!   since. If another handle of the party has a seat, or when one joins, the dead owners' seats
+//!   are freed with a new generation, and so show no death. A worker that joins while a dead one is
+//!   recovered may miss that death, and the recoverer may miss the joiner. So a worker forgets the
+//!   deaths again when it leaves. An orphan shows its owner's death until a worker adopts it.
 
 use std::ops::Range;
 

@@ -251,6 +251,30 @@ fn the_last_worker_decides_whether_a_pool_is_dead() {
     assert_eq!(told(&mut reader), Some(1006), "another process has recovered it");
 }
 
+/// The recoverer of a dead worker may not see a worker that joins at the same time. If this worker
+/// leaves as the last one, the pool is not dead.
+#[test]
+fn a_worker_that_joined_during_a_recovery_outlives_the_death() {
+    let _watched = crate::watchdog::watched();
+    let segment =
+        Segment::new(8, 0, vec![pool(OnDeath::Tell), stage("behind", &[0], OnDeath::Wait)]);
+    let (mut tx, mut reader) = (segment.producer(20), segment.reader(21, 1));
+    tx.publish(|slot| *slot = 7).unwrap();
+    let one = segment.worker(1, 0);
+    segment.kill(1, one);
+    let ring = segment.attach(9);
+    ring.find_dead(1, &*segment.dead);
+    let recovered = segment.dead.recover(1, &mut || {
+        let joined = segment.worker(2, 0);
+        // Frees the seat as that of the pool's last worker.
+        ring.seat(0).bury(1);
+        assert!(ring.seat(0).last_death().is_some());
+        drop(joined);
+    });
+    assert!(recovered);
+    assert_eq!(told(&mut reader), None, "the last one has left");
+}
+
 /// Whether the producers count as dead depends on the last of them alone. If it left, they are not
 /// dead, even if another one died before, because the last one closed the ring. If it died, they
 /// are dead.

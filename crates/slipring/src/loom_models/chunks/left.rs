@@ -176,6 +176,34 @@ fn loom_a_worker_leaves_its_chunk() {
     }
 }
 
+/// A worker joins a pool, while another process recovers a dead worker. Later, the joined worker
+/// leaves as the last one. No seat shows the earlier death, so no call returns it.
+#[test]
+fn loom_a_worker_joins_beside_a_recovery_and_leaves() {
+    explore_unfenced(50, Some(3), || {
+        let segment = segment(2, 2, false, 1);
+        let dead = segment.worker(2).expect("a free seat");
+        segment.bytes.unlock(2);
+        let of_recovering = segment.clone();
+        let recovering = thread::spawn(move || of_recovering.recover(4, 2));
+        let joined = segment.worker(3).expect("a free seat");
+        assert!(recovering.join().unwrap(), "no other process recovers it");
+        drop(joined);
+        let ring = segment.attach(6);
+        let shows = |seat: usize| ring.seat(seat).last_death().is_some();
+        assert!(!ring.seats_of(0).any(shows), "a death outlives a worker that joined");
+        assert_eq!(ring.seat(0).deaths(), 1);
+        dead
+    });
+}
+
+#[test]
+fn loom_twin_death_outlives_leaver() {
+    let how = Caught::Message("a death outlives a worker that joined");
+    let caught_by = "chunks::left::loom_a_worker_joins_beside_a_recovery_and_leaves";
+    caught(caught_by, "death-outlives-leaver", how);
+}
+
 /// A worker leaves its chunk. Another worker sleeps, wakes, and handles the chunk.
 #[test]
 fn loom_a_left_chunk_wakes_a_worker() {
