@@ -48,6 +48,30 @@ fn run_with_retries(
     (seen, behind, outcome)
 }
 
+/// On one thread, `work` returns 0 only if no stage has an event left: a stage that skips an event
+/// releases it in its next turn, and a stage that took its turn before gets it in the turn behind.
+#[test]
+fn a_turn_that_releases_a_skipped_event_counts_as_work() {
+    let _watched = crate::common::watched();
+    let mut behind = Vec::new();
+    slipring::ring(8, || 0u64)
+        .read("first", |_, _| ())
+        .on("outer")
+        .read("skips", |_, _| Err("never"))
+        .on_error(OnFault::skip())
+        .read("behind", |v, _| behind.push(*v))
+        .on("outer")
+        .run_inline(|p| {
+            p.publish(|slot| *slot = 7)?;
+            // Handled once, failed once; released; handled behind.
+            assert_eq!([p.work(), p.work(), p.work(), p.work()], [2, 1, 1, 0]);
+            p.halt();
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(behind, [7]);
+}
+
 #[test]
 fn a_retry_starts_again_at_the_last_release() {
     let _watched = crate::common::watched();

@@ -210,7 +210,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// Gives each stage turns until a slot is free.
     fn make_room(&mut self) -> Result<(), WaitError> {
         while is_full(&mut self.producer)? {
-            // After a skip, `work` may return 0 although a stage has released slots.
+            // A shard may release events of other shards, although `work` returns 0.
             if self.work() == 0 && matches!(is_full(&mut self.producer), Ok(true)) {
                 let control = &self.core.control;
                 control.expire(control.plan.producer_party(), self.producer.next_seq());
@@ -250,8 +250,10 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     }
 
     /// Gives every stage one turn. Returns the number of events handled by all stages. If a handler
-    /// fails, the result is at least 1, and may not count some handled events. So a loop
-    /// `while p.work() > 0 {}` continues after a failure that the stage retries.
+    /// fails, the result is at least 1, and may not count some handled events. It is at least 1
+    /// again in the next turn of that stage, which releases the events that the stage has skipped.
+    /// So a loop `while p.work() > 0 {}` continues after a failure that the stage survives, until
+    /// no stage has an event left.
     ///
     /// ```
     /// slipring::ring(4, || 0)

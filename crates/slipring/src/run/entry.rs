@@ -8,6 +8,7 @@
 //!   too.
 //! - I2: if a handler's `start` succeeded, the handler's `stop` is called, even after a failure.
 
+use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
@@ -107,10 +108,12 @@ impl<'env> Entry<'env> {
     }
 
     /// Runs the handler once on the events that are available, and returns their number. After a
-    /// failure, the number is at least 1, because the stage may have events left.
+    /// failure, the number is at least 1, because the stage may have events left. It is at least 1
+    /// again in the next step, because the release of skipped events may give others work.
     pub(crate) fn step(&mut self, supervisor: Supervisor<'_, 'env>) -> u64 {
         let control = supervisor.control;
-        (self.idled, self.is_due) = (None, false);
+        self.idled = None;
+        let was_due = take(&mut self.is_due);
         let turn = self.clock.begin(control, self.runner.stage(), supervisor.thread);
         let handled = match catch_end(|| self.runner.step(turn.exact)).unwrap_or_else(Err) {
             Ok(count) => count,
@@ -120,7 +123,7 @@ impl<'env> Entry<'env> {
             }
         };
         self.clock.end(control, turn, handled > 0);
-        handled
+        handled.max(was_due.into())
     }
 
     /// Calls `idle` of the handler. Returns the time at which `idle` is due again, or an error if

@@ -83,8 +83,9 @@ impl<'env> StageThread<'env> {
     }
 
     /// Lets each running stage handle its available events once. Returns the number of handled
-    /// events. After a failure, the result is at least 1, so that the thread takes its next turn
-    /// without waiting. Returns `None` if all stages have ended.
+    /// events. After a failure, and after the turn that follows it, the result is at least 1, so
+    /// that the thread takes its next turn without waiting. Returns `None` if all stages have
+    /// ended.
     pub(crate) fn turn(&mut self, control: &Control) -> Option<u64> {
         let supervisor = Supervisor { control, on_faults: self.on_faults.as_ref(), thread: 0 };
         let running = self.entries.iter_mut().filter(|entry| entry.is_running());
