@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use crate::base::edge::{self, announced};
 use crate::base::prefetch;
-use crate::base::sync::{now, panicking, twin};
+use crate::base::sync::{panicking, twin};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
 use crate::consumer::waiting::{Counting as _, Waiting as _};
 use crate::consumer::worker::{Offer, WorkerPosition, WorkerRole};
@@ -94,7 +94,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
                 Offer::Nothing if draws && self.may_go_ahead() => (1, 0, Taking::Ticket),
                 Offer::Nothing => {
                     self.bind(IDLE);
-                    self.chunk_ended = None;
+                    self.pace.pause();
                     return false;
                 }
                 Offer::Chunk(len, left) => (len, left, Taking::Chunk),
@@ -136,7 +136,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
                 Taking::Chunk => {
                     twin!("bound-after-swap": () => edge::released::bind(own, self.bound));
                     (self.next, self.chunk_end) = (first, end);
-                    self.time_chunk();
+                    self.pace.begin(len);
                     return true;
                 }
                 Taking::Ticket => {
@@ -173,7 +173,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
     /// Begins to wait with the ticket `seq`, which this worker has taken.
     fn hold_ticket(&mut self, seq: u64) {
         (self.next, self.chunk_end) = (seq, seq.wrapping_add(1));
-        self.chunk_ended = None;
+        self.pace.pause();
         self.role.ticket = true;
     }
 
@@ -187,16 +187,6 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             false => control.waits.notify(&pool.notifies),
         };
         twin!("own-pool-unnotified": notify() => control.waits.notify(pool.notifies_behind()));
-    }
-
-    /// Starts the timing of the chunk that this worker has just taken.
-    #[inline(always)]
-    fn time_chunk(&mut self) {
-        let len = self.chunk_end.wrapping_sub(self.next);
-        self.taken = self.state.control().timed.then(|| {
-            // The clock's reading at the end of a chunk is also the start time of the next chunk.
-            (self.chunk_ended.take().unwrap_or_else(now), len)
-        });
     }
 
     /// Passes over `len` positions before `end` that were given up, and becomes idle.
@@ -234,7 +224,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         match stamp {
             Stamp::Live(_) if was_ticket => {
                 self.role.drew = true;
-                self.time_chunk();
+                self.pace.begin(self.chunk_end.wrapping_sub(self.next));
             }
             Stamp::Live(_) | Stamp::Unpublished => {}
             // Only a ticket can begin with a tombstone (I4).
@@ -276,7 +266,8 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         (self.worker, self.own_line, self.bound_line) = (seat, line, line);
         self.bound = rest.start << 1;
         (self.next, self.chunk_end) = (rest.start, rest.end);
-        (self.role.ticket, self.taken, self.chunk_ended) = (false, None, None);
+        self.role.ticket = false;
+        self.pace.give_up();
     }
 
     /// Returns whether the position that this worker has last seen in the claim word may become a

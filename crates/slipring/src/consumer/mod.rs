@@ -1,6 +1,7 @@
 //! The positions of consumers, the loop that runs a stage, and the handles that lend events.
 
 pub(crate) mod batch;
+pub(crate) mod chunk_pace;
 mod closures;
 pub(crate) mod drive;
 pub(crate) mod handle;

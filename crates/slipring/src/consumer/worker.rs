@@ -47,7 +47,8 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::base::sync::{Relaxed, now, twin};
+use crate::base::sync::{Relaxed, twin};
+use crate::consumer::chunk_pace::ChunkPace;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, Runs};
 use crate::errors::WaitError;
 use crate::ring::owner::Owner;
@@ -58,12 +59,6 @@ use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::ring::world::World;
 use crate::wait::{BackOff, HandleLearner};
 
-/// Target time for handling one chunk. Taking, timing and releasing a chunk takes about 200 ns,
-/// which is less than two percent of the target. The target is short enough that the workers of a
-/// pool finish a burst at about the same time.
-const CHUNK_TIME: Duration = Duration::from_micros(16);
-/// Largest length of a chunk, in events.
-const MAX_CHUNK: u64 = 256;
 /// Binary logarithm of the distance between two landmarks of a pool, in positions. The worker whose
 /// chunk crosses a multiple of `2^LANDMARK_BITS` stores the chunk's end as the pool's landmark. A
 /// landmark is a full position, from which workers derive the claim word's high bits.
@@ -163,16 +158,7 @@ pub struct WorkerPosition<E, L: Layout, R: WorkerRole> {
     pub(crate) last_seen: u64,
     /// The dependencies' frontier when this worker last loaded it.
     pub(crate) limit: u64,
-    /// Length of the next chunk, in events. The worker adapts the length to the time that chunks
-    /// take.
-    chunk_len: u64,
-    /// Caller's limit on the length of a chunk, in events.
-    max_chunk: u64,
-    /// Start time and length, in events, of the current chunk; `None` if the chunk is not timed.
-    pub(crate) taken: Option<(Instant, u64)>,
-    /// The clock's reading at the end of the last chunk, if the next chunk begins at that time.
-    /// `None` if the worker has found no chunk since then.
-    pub(crate) chunk_ended: Option<Instant>,
+    pub(crate) pace: ChunkPace,
     /// Whether another worker won the last race for a chunk.
     pub(crate) contended: bool,
     /// The position at which the pool has ended; `None` if this worker has not found the pool's end
@@ -216,10 +202,7 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
             chunk_end: start,
             last_seen: start,
             limit: start,
-            chunk_len: if cfg!(slipring_loom) { 2 } else { 1 }.min(core.capacity()),
-            max_chunk: u64::MAX,
-            taken: None,
-            chunk_ended: None,
+            pace: ChunkPace::new(core.capacity(), workers as u64, core.control.timed),
             contended: false,
             ended_at: Cell::new(None),
             state: ConsumerState::new(core, stage, learned),
@@ -253,7 +236,7 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
         let core = &*self.state.core;
         let plan = &core.control.plan;
         let mut available = core.capacity();
-        let len = self.chunk_len.min(self.max_chunk).max(1);
+        let len = self.pace.len();
         if !core.control.plan.reads_stamps(self.state.stage) {
             if ahead(self.limit, seq) < len as i64 {
                 // The dependencies have released every position before the claim word's position
@@ -351,27 +334,11 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     /// race more often.
     #[cold]
     pub(crate) fn lost_race(&mut self, races: &mut BackOff) {
-        (self.contended, self.chunk_ended) = (true, None);
+        self.contended = true;
+        self.pace.pause();
         // Each pause of a model would double the schedules in which the race goes on.
         if !cfg!(slipring_loom) {
             races.pause(self.state.control().spacing, self.workers as usize);
-        }
-    }
-
-    /// Adapts the next chunk's length to the time that the finished chunk took.
-    fn adapt(&mut self) {
-        if let Some((started_at, len)) = self.taken.take() {
-            let now = now();
-            self.chunk_ended = Some(now);
-            self.role.chunk_ended(now, || self.state.core.world.notice());
-            let took = now.saturating_duration_since(started_at);
-            let nanos = (took.as_nanos() as u64 / len).max(1);
-            let ideal = CHUNK_TIME.as_nanos() as u64 / nanos;
-            let max = MAX_CHUNK.min(self.state.core.capacity() / (2 * self.workers)).max(1);
-            // One call changes the chunk length at most by a factor of two, because an interruption
-            // of the thread may have lengthened the measured time.
-            self.chunk_len =
-                ideal.clamp(self.chunk_len.div_ceil(2), self.chunk_len * 2).clamp(1, max);
         }
     }
 }
@@ -427,7 +394,9 @@ impl<E, L: Layout, R: WorkerRole> ConsumerPosition<E, L> for WorkerPosition<E, L
         self.bind(bound);
         if done {
             R::chunk_released(self);
-            self.adapt();
+            if let Some(now) = self.pace.end() {
+                self.role.chunk_ended(now, || self.state.core.world.notice());
+            }
         }
     }
 
@@ -486,14 +455,14 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
 
     #[inline(always)]
     fn limit_chunk(&mut self, max: u64) {
-        self.max_chunk = max;
+        self.pace.limit(max);
         // Between two calls of a user's own loop, the thread may do other work.
         self.resume();
     }
 
     #[inline(always)]
     fn resume(&mut self) {
-        self.chunk_ended = None;
+        self.pace.pause();
     }
 
     #[inline(always)]

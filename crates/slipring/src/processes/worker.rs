@@ -23,7 +23,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use crate::base::edge;
-use crate::base::sync::{AtomicU64, Instant, Relaxed, now, twin};
+use crate::base::sync::{AtomicU64, Instant, Relaxed, twin};
 use crate::consumer::position::Availability as _;
 use crate::consumer::waiting::Counting as _;
 use crate::consumer::waiting::Waiting as _;
@@ -155,7 +155,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             }
             let (len, left, live) = match offer {
                 Offer::Nothing => {
-                    self.chunk_ended = None;
+                    self.pace.pause();
                     return false;
                 }
                 Offer::Chunk(len, left) => (len, left, true),
@@ -189,17 +189,15 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             self.role.again = SeqRange::new(end, 0);
             if live {
                 (self.next, self.chunk_end) = (seq, end);
-                self.taken = self.state.control().timed.then(|| {
-                    // The reading of the clock at the end of a chunk also serves the next chunk.
-                    (self.chunk_ended.take().unwrap_or_else(now), len)
-                });
+                self.pace.begin(len);
                 return true;
             }
             (self.next, self.chunk_end) = (end, end);
             self.state.count_tombstones(len);
             self.bind(IDLE);
         }
-        (self.contended, self.chunk_ended) = (true, None);
+        self.contended = true;
+        self.pace.pause();
         false
     }
 
@@ -261,7 +259,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         let is_live = !self.role.damaged.get() && !tombstone;
         (self.next, self.chunk_end) = if is_live { (first, hi) } else { (hi, hi) };
         self.role.again = (self.next..hi).into();
-        (self.chunk_ended, self.taken) = (None, None);
+        self.pace.give_up();
         if !is_live {
             self.bind(IDLE);
             self.give_adopted_seat_back();
