@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::handles_for_tests::SegmentReader;
-use super::zeroed::{cut, on_heap};
+use super::zeroed::{lay_out, on_heap};
 use super::*;
 use crate::wait::Wait;
 
@@ -51,41 +51,13 @@ pub(super) fn block_areas(declaration: &Declaration, size: usize, inside: bool) 
     let (capacity, needs) = (declaration.capacity, declaration.needs_for(size).unwrap());
     let slot = if inside { 8 + size.next_multiple_of(8) } else { size };
     let stamps = if inside { 0 } else { capacity * 8 };
-    let (pieces, mapping) = cut([
-        needs.lines,
-        needs.queues,
-        needs.seats,
-        1,
-        needs.failure,
-        needs.counters,
-        needs.waited,
-        (needs.cells * capacity * 8).div_ceil(128),
-        (needs.shard_ids * capacity * 4).div_ceil(128),
-        stamps.div_ceil(128),
-        (slot * capacity).div_ceil(128),
-    ]);
-    let [lines, queues, seats, status, failure, counters, waited, cells, shard_ids, stamps, events] =
-        pieces;
-    let (stamps, events, strides) = match inside {
+    let mut areas = lay_out(declaration, &needs, stamps, slot * capacity);
+    areas.strides = if inside { (slot, slot) } else { (8, slot) };
+    if inside {
+        areas.stamps = areas.events;
         // SAFETY: a slot has a stamp before its block.
-        true => (events, unsafe { events.add(8) }, (slot, slot)),
-        false => (stamps, events, (8, slot)),
-    };
-    let areas = Areas {
-        lines,
-        queues,
-        seats,
-        status,
-        failure,
-        counters,
-        waited,
-        cells,
-        shard_ids,
-        stamps,
-        events,
-        strides,
-        mapping,
-    };
+        areas.events = unsafe { areas.events.add(8) };
+    }
     // SAFETY: the areas were laid out as the declaration needs them.
     unsafe { begin(declaration, &areas) }.unwrap();
     areas

@@ -9,8 +9,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::areas::{Areas, begin};
-use super::declaration::Declaration;
+use super::declaration::{Declaration, Needs};
 use crate::errors::BuildError;
+
+/// Size of a line, in bytes.
+const LINE: usize = 128;
 
 /// Zeroed memory (I1).
 pub(super) struct Memory {
@@ -30,44 +33,50 @@ impl Drop for Memory {
     }
 }
 
-/// Returns pieces of these numbers of lines, and their memory.
-pub(super) fn cut<const N: usize>(lines: [usize; N]) -> ([NonNull<u8>; N], Arc<Memory>) {
-    let bytes = Layout::from_size_align(lines.iter().sum::<usize>() * 128, 4096);
-    let bytes = bytes.expect("a small segment");
+/// Returns pieces of these numbers of bytes, each on lines of its own, and their memory.
+fn cut<const N: usize>(bytes: [usize; N]) -> ([NonNull<u8>; N], Arc<Memory>) {
+    let lines = bytes.map(|bytes| bytes.div_ceil(LINE) * LINE);
+    let bytes = Layout::from_size_align(lines.iter().sum(), 4096).expect("a small segment");
     assert_ne!(bytes.size(), 0);
     // SAFETY: the size is not zero.
     let first = NonNull::new(unsafe { alloc_zeroed(bytes) });
     let first = first.unwrap_or_else(|| handle_alloc_error(bytes));
     let mut at = 0;
-    let pieces = lines.map(|lines| {
+    let pieces = lines.map(|bytes| {
         // SAFETY: I1.
-        let piece = unsafe { first.add(at * 128) };
-        at += lines;
+        let piece = unsafe { first.add(at) };
+        at += bytes;
         piece
     });
     (pieces, Arc::new(Memory { first, bytes }))
 }
 
-/// Lays out the areas of a new segment of events of the type `E`, and stores their first words.
-///
-/// # Errors
-/// Returns why no ring can be made from the declaration.
-pub fn on_heap<E>(declaration: &Declaration) -> Result<Areas, BuildError> {
-    let (capacity, needs) = (declaration.capacity, declaration.needs::<E>()?);
+/// Lays out the areas of a new segment, with an area of `stamps` bytes and one of `events` bytes.
+/// The caller sets the strides, and stores the first words.
+pub(super) fn lay_out(
+    declaration: &Declaration,
+    needs: &Needs,
+    stamps: usize,
+    events: usize,
+) -> Areas {
+    let capacity = declaration.capacity;
     let (pieces, mapping) = cut([
-        needs.lines,
-        needs.queues,
-        needs.seats,
-        1,
-        needs.failure,
-        needs.counters,
-        needs.waited,
-        (needs.cells * capacity * 8).div_ceil(128),
-        (needs.shard_ids * capacity * 4).div_ceil(128),
-        (needs.slot * capacity).div_ceil(128),
+        needs.lines * LINE,
+        needs.queues * LINE,
+        needs.seats * LINE,
+        LINE,
+        needs.failure * LINE,
+        needs.counters * LINE,
+        needs.waited * LINE,
+        needs.cells * capacity * 8,
+        needs.shard_ids * capacity * 4,
+        stamps,
+        events,
     ]);
-    let [lines, queues, seats, status, failure, counters, waited, cells, shard_ids, slots] = pieces;
-    let areas = Areas {
+    let [lines, queues, seats, status, failure, counters, waited, cells, shard_ids, stamps, events] =
+        pieces;
+    let strides = (0, 0);
+    Areas {
         lines,
         queues,
         seats,
@@ -77,11 +86,22 @@ pub fn on_heap<E>(declaration: &Declaration) -> Result<Areas, BuildError> {
         waited,
         cells,
         shard_ids,
-        stamps: slots,
-        events: slots,
-        strides: (0, 0),
+        stamps,
+        events,
+        strides,
         mapping,
-    };
+    }
+}
+
+/// Lays out the areas of a new segment of events of the type `E`, and stores their first words.
+///
+/// # Errors
+/// Returns why no ring can be made from the declaration.
+pub fn on_heap<E>(declaration: &Declaration) -> Result<Areas, BuildError> {
+    let needs = declaration.needs::<E>()?;
+    let slots = needs.slot * declaration.capacity;
+    let mut areas = lay_out(declaration, &needs, 0, slots);
+    areas.stamps = areas.events; // A slot begins with its stamp.
     // SAFETY: the areas were laid out as the declaration needs them.
     unsafe { begin(declaration, &areas) }?;
     Ok(areas)
