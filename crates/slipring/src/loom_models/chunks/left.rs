@@ -197,6 +197,44 @@ fn loom_a_worker_joins_beside_a_recovery_and_leaves() {
     });
 }
 
+/// A worker leaves as the last one, with or without a chunk, while a free seat shows an earlier
+/// death. A party that finds no owner at the worker's seat finds no death either.
+#[test]
+fn loom_a_worker_forgets_deaths_before_it_leaves() {
+    for has_chunk in [false, true] {
+        explore_unfenced(2, Some(3), move || {
+            let segment = segment(2, 2, false, 1);
+            let (mut tx, [dead, mut leaving]) = (segment.first_producer(), segment.workers([2, 3]));
+            let ring = segment.attach(6);
+            // The recoverer has looked at the seats before the other worker joined.
+            ring.seat(0).bury(2);
+            if has_chunk {
+                publish_runs(&mut tx, 0, &[2], 1);
+                assert!(available(leaving.try_batch(2)).is_some(), "events were lost");
+            }
+            let looking = thread::spawn(move || {
+                if ring.seat(1).owner().is_none() {
+                    let death = ring.seat(0).last_death();
+                    assert!(death.is_none(), "a death outlives a worker that left");
+                }
+                ring
+            });
+            drop(leaving);
+            let ring = looking.join().unwrap();
+            assert_eq!(ring.seat(1).is_orphan(), has_chunk);
+            assert!(ring.seat(0).last_death().is_none(), "a death outlives a worker that left");
+            (tx, dead, ring)
+        });
+    }
+}
+
+#[test]
+fn loom_twin_death_outlives_leaver_of_a_shown_death() {
+    let how = Caught::Message("a death outlives a worker that left");
+    let caught_by = "chunks::left::loom_a_worker_forgets_deaths_before_it_leaves";
+    caught(caught_by, "death-outlives-leaver", how);
+}
+
 #[test]
 fn loom_twin_death_outlives_leaver() {
     let how = Caught::Message("a death outlives a worker that joined");
