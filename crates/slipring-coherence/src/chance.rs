@@ -35,7 +35,9 @@ impl Running {
         if shuffle.steps >= shuffle.commits {
             shuffle.commits = shuffle.next_commit();
             let chance = shuffle.dice.roll();
-            self.memory.commit_one(chance);
+            // A thread that is held is so wherever it is, also between a store and its effect.
+            let held = shuffle.held();
+            self.memory.commit_one(chance, held);
         }
         let mut over = shuffle.limit_reached() || shuffle.steps >= shuffle.turn_ends;
         if shuffle.changes.last().is_some_and(|at| shuffle.steps >= *at) {
@@ -62,7 +64,7 @@ impl Running {
                 shuffle.settle();
                 let core = shuffle.choose(able);
                 shuffle.switches += u64::from(core != self.current);
-                shuffle.begin_turn(self.current);
+                shuffle.begin_turn(core, self.current);
                 shuffle.plan();
                 self.current = core;
                 return Some(core);

@@ -178,7 +178,8 @@ pub struct Schedule {
     #[serde(default = "rescues")]
     pub rescues: bool,
     /// Once in so many steps that a defect could change ([`is_planted`](crate::is_planted)), on
-    /// average, the thread is held there, or its process dies; 0: never.
+    /// average, the thread is held there, or its process dies, or first the one and then the other;
+    /// 0: never. Stores of a held thread that wait stay invisible.
     #[serde(default)]
     pub holds: u64,
     /// Only steps of this class, of 32 by their names, count for `holds`; 0: all steps.

@@ -34,6 +34,8 @@ pub(crate) struct Shuffle {
     /// Cores that are held, as bits, and until which access.
     held: u64,
     held_until: Vec<u64>,
+    /// Those of the cores whose processes die when they are held no longer.
+    doomed: u64,
     /// Accesses at which the running thread gets the lowest priority, the last one first.
     pub(crate) changes: Vec<u64>,
     priorities: Vec<u64>,
@@ -73,6 +75,7 @@ impl Shuffle {
             deaths: 0,
             held: 0,
             held_until: vec![0; cores],
+            doomed: 0,
             changes,
             priorities,
             lowest: NEVER / 4,
@@ -147,33 +150,37 @@ impl Shuffle {
     }
 
     /// Interferes with the thread of a core, which has reached a step of a protocol: lets it make
-    /// a few more accesses, and then holds it while others can run, or ends its process. Returns
-    /// after how many steps the run interferes again.
+    /// a few more accesses, and then holds it while others can run, or ends its process, or first
+    /// holds it and then ends its process. Returns after how many steps the run interferes again.
     pub(crate) fn interfere(&mut self, core: usize, is_mortal: bool) -> u64 {
         self.settle();
         let at = self.steps + self.dice.below(6);
-        if is_mortal && self.dies != NEVER && self.dice.one_in(2) {
+        let way = if is_mortal && self.dies != NEVER { self.dice.below(3) } else { 2 };
+        if way == 0 {
             self.dies = self.dies.min(at);
         } else {
             self.turn_ends = self.turn_ends.min(at);
             self.held |= 1 << core;
+            self.doomed |= u64::from(way == 1) << core;
             self.held_until[core] = at + (16 << self.dice.below(10));
         }
         self.plan();
         self.next_hold()
     }
 
-    /// Returns those of the cores that are not held, or all of them if all are.
-    fn unheld(&mut self, able: u64) -> u64 {
-        if self.held == 0 {
-            return able;
-        }
+    /// Returns the cores that are held now, as bits.
+    pub(crate) fn held(&mut self) -> u64 {
         for core in cores(self.held) {
             if self.held_until[core] <= self.steps {
                 self.held &= !(1 << core);
             }
         }
-        match able & !self.held {
+        self.held
+    }
+
+    /// Returns those of the cores that are not held, or all of them if all are.
+    fn unheld(&mut self, able: u64) -> u64 {
+        match able & !self.held() {
             0 => able,
             others => others,
         }
@@ -215,6 +222,7 @@ impl Shuffle {
     pub(crate) fn add_thread(&mut self, core: usize) {
         self.priorities[core] = NEVER / 2 + self.dice.below(NEVER / 4);
         self.held &= !(1 << core);
+        self.doomed &= !(1 << core);
     }
 
     /// Returns whether a thread that spins is replaced.
@@ -250,8 +258,13 @@ impl Shuffle {
         }
     }
 
-    /// Begins a core's turn, after the turn of the core `before`.
-    pub(crate) fn begin_turn(&mut self, before: usize) {
+    /// Begins the turn of a core, after the turn of the core `before`.
+    pub(crate) fn begin_turn(&mut self, core: usize, before: usize) {
+        if self.doomed & !self.held & 1 << core != 0 {
+            self.doomed &= !(1 << core);
+            // Not if the run has no death left.
+            self.dies = if self.dies == NEVER { NEVER } else { self.steps };
+        }
         self.made[before] += self.steps - self.turn_began;
         self.turn_began = self.steps;
         self.turn_ends = match self.schedule.order {

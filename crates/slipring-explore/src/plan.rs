@@ -299,6 +299,8 @@ pub enum Quirk {
     Await(usize),
     /// The handler waits until all producers have ended.
     AwaitProducers,
+    /// The handler waits until one of the producers has ended.
+    AwaitProducer,
     /// The handler makes so many calls of another handle of its ring.
     Nested(u64),
     /// A writer's handle between processes passes over the suspects, before it lends an event.

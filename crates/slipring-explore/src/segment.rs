@@ -67,7 +67,7 @@ impl Death {
 
 /// Returns a random segment.
 pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
-    let capacity = dice.pick(&[1, 2, 2, 4, 4, 8]);
+    let mut capacity = dice.pick(&[1, 2, 2, 4, 4, 8]);
     let death = |dice: &mut Dice| dice.pick(&[Death::Wait, Death::Wait, Death::Tell, Death::Fail]);
     let mut stages = Vec::new();
     let kinds: &[Kind] = match dice.below(8) {
@@ -75,6 +75,8 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
         0 => &[Kind::PoolReader, Kind::PoolWriter],
         1 => &[Kind::Tap, Kind::Reader],
         2 => &[Kind::Writer, Kind::ShardWriter],
+        // Two that sleep in the same queue.
+        3 => &[Kind::Reader],
         _ => &[
             Kind::Reader,
             Kind::Reader,
@@ -86,7 +88,15 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
             Kind::Tap,
         ],
     };
-    let count = if kinds.len() == 2 { kinds.len() / 2 } else { scale.stages(dice).min(3) };
+    let count = match kinds.len() {
+        1 => 2,
+        2 => 1,
+        _ => scale.stages(dice).min(3),
+    };
+    if matches!(kinds, [Kind::PoolReader, Kind::PoolWriter]) && dice.one_in(4) {
+        // Workers take several events at once if the ring has eight slots for each.
+        capacity = 16;
+    }
     for number in 0..count {
         let kind = dice.pick(kinds);
         let first = stages.iter().all(|stage: &StagePlan| stage.kind != Kind::Tap);

@@ -108,9 +108,10 @@ impl Watch {
         }
     }
 
-    /// Waits until all producers have ended.
-    pub fn await_producers(&self) {
-        if let Some(number) = await_none_at_end(|| self.log.producing()) {
+    /// Waits until at most `left` producers have not ended.
+    pub fn await_producers(&self, left: usize) {
+        let producing = || self.log.producing().filter(|number| *number > left);
+        if let Some(number) = await_none_at_end(producing) {
             self.log.violation(format!("{number} producers of a closed ring sleep on"));
         }
     }

@@ -7,10 +7,12 @@
 use super::{Memory, Value, Waiting, Width, cores};
 
 impl Memory {
-    /// Makes the oldest waiting store of some core visible, in a run by a schedule.
-    pub(crate) fn commit_one(&mut self, chance: u64) {
-        let number = chance.checked_rem(self.buffering.count_ones().into()).unwrap_or(0) as usize;
-        if let Some(core) = cores(self.buffering).nth(number) {
+    /// Makes the oldest waiting store of some core visible that is not `held`, in a run by a
+    /// schedule.
+    pub(crate) fn commit_one(&mut self, chance: u64, held: u64) {
+        let able = self.buffering & !held;
+        let number = chance.checked_rem(able.count_ones().into()).unwrap_or(0) as usize;
+        if let Some(core) = cores(able).nth(number) {
             self.commit_oldest(core);
         }
     }

@@ -389,7 +389,9 @@ pub fn close_full(dice: &mut Dice, program: &mut Program) {
         // Nothing but the close ends a wait for room.
         Some(_) if ring.front == Front::Handles && dice.one_in(2) => {
             let first = ring.stages.iter_mut().flat_map(|stage| &mut stage.drives);
-            first.for_each(|drive| drive.quirk = Some((1, Quirk::AwaitProducers)));
+            // Or it makes room just when the ring is closed.
+            let awaits = dice.pick(&[Quirk::AwaitProducers, Quirk::AwaitProducer]);
+            first.for_each(|drive| drive.quirk = Some((1, awaits)));
             vec![Verb::OrDrop(len), Verb::Sleep(dice.pick(&[0, 10, 100]))]
         }
         _ => vec![Verb::Publish(len)],

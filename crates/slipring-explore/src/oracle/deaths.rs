@@ -4,9 +4,10 @@
 //! - I1: A party counts as dead only if its only process died with the seat, none has come since,
 //!   and none recovers a dead one at this moment. Then the library has the proof of the death.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use slipring::WaitError;
+use slipring::{PRODUCER, WaitError};
 use slipring_coherence::sync::{self, spin_loop};
 
 use super::{Fate, Log};
@@ -54,6 +55,105 @@ impl Log {
         let mut notes = self.notes();
         let recoveries = &mut notes.recoveries;
         *recoveries = if begins { *recoveries + 1 } else { *recoveries - 1 };
+    }
+
+    /// Notes that a process has neither a seat nor an attempt to take one any more.
+    pub fn gone(&self, process: u32) {
+        self.notes().gone.insert(process);
+    }
+
+    /// Returns how many processes have had a seat of a party, or have tried to take one.
+    pub fn tries_to_sit(&self, party: usize) -> usize {
+        self.notes().seated.range((party, 0)..=(party, u32::MAX)).count()
+    }
+
+    /// Returns whether a living process may have a seat of a party.
+    pub fn has_living(&self, party: usize) -> bool {
+        self.any_living(party, |_| true)
+    }
+
+    /// Returns whether a living process may be about to take a seat of a party, or to leave it.
+    pub fn has_joining(&self, party: usize) -> bool {
+        self.any_living(party, |surely| !surely)
+    }
+
+    fn any_living(&self, party: usize, is: impl Fn(bool) -> bool) -> bool {
+        let notes = self.notes();
+        let mut of_party = notes.seated.range((party, 0)..=(party, u32::MAX));
+        of_party.any(|((_, process), surely)| {
+            let lives = !slipring_coherence::has_died(*process) && !notes.gone.contains(process);
+            lives && is(*surely)
+        })
+    }
+
+    /// Notes that a process reads a tap, as a reader of this number.
+    pub fn reads(&self, process: u32, subscriber: usize) {
+        self.notes().readers.insert(process, (subscriber, None));
+    }
+
+    /// Returns how many events a dead reader of a tap had not read, at least, when this function
+    /// was first called.
+    pub fn unread_by(&self, process: u32) -> Option<u64> {
+        let notes = &mut *self.notes();
+        // An event that is published may be invisible still.
+        let late = notes.calls.stores_late;
+        let (subscriber, known) = notes.readers.get_mut(&process).filter(|_| !late)?;
+        let (tap, read) = notes.spans.get(subscriber)?;
+        let first = self.plan.stages[*tap].after.is_empty();
+        let next = read.last().filter(|_| first)?.wrapping_add(1);
+        let published = notes.events.values().filter_map(|fate| match fate {
+            Fate::Published(seq) => seq.map(|seq| seq.wrapping_sub(next)),
+            _ => None,
+        });
+        let behind: BTreeSet<u64> = published.collect();
+        let counted = || (0..self.plan.capacity as u64).take_while(|at| behind.contains(at)).count();
+        Some(*known.get_or_insert_with(|| counted() as u64))
+    }
+
+    /// Notes that a producer has died that had begun to leave.
+    pub fn dies_leaving(&self, process: u32) {
+        self.notes().died_leaving.insert(process);
+    }
+
+    /// Returns whether a producer is known to have died when it had begun to leave.
+    pub fn has_died_leaving(&self, process: u32) -> bool {
+        self.notes().died_leaving.contains(&process)
+    }
+
+    /// Returns whether a process has died that had a seat of the party with this name, or tried to
+    /// take one. A producer that had begun to leave counts as one that has left.
+    pub fn has_lost(&self, name: &str) -> bool {
+        let named = |party: usize| match self.plan.stages.get(party) {
+            Some(_) => Log::name(party) == name,
+            None => name == PRODUCER,
+        };
+        let notes = self.notes();
+        let mut seated = notes.seated.keys();
+        seated.any(|(party, process)| {
+            let has_left = notes.died_leaving.contains(process);
+            named(*party) && slipring_coherence::has_died(*process) && !has_left
+        })
+    }
+
+    /// Notes that the ring closes: claims are refused from now on, but for those that a producer
+    /// makes without a look at the ring, of a lap at most.
+    pub fn closes(&self) {
+        self.notes().calls.closes = true;
+    }
+
+    /// Notes an event that a call has published. Checks that not too many calls that began when the
+    /// ring was closing have done so.
+    pub fn published_late(&self, id: u64) {
+        let capacity = self.plan.capacity;
+        let calls = &mut self.notes().calls;
+        if !calls.begun_late.remove(&id) {
+            return;
+        }
+        let late = calls.late.entry(slipring_coherence::core()).or_default();
+        *late += 1;
+        if *late == capacity + 1 {
+            self.violation(format!("a producer published {late} events into a closing ring"));
+        }
     }
 
     /// Notes that a stage passes over an event that it was lent before.

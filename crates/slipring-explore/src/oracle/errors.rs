@@ -85,18 +85,6 @@ impl Log {
         }
     }
 
-    /// Returns whether a process has died that had a seat of the party with this name, or tried to
-    /// take one.
-    fn has_lost(&self, name: &str) -> bool {
-        let named = |party: usize| match self.plan.stages.get(party) {
-            Some(_) => Log::name(party) == name,
-            None => name == PRODUCER,
-        };
-        let notes = self.notes();
-        let mut seated = notes.seated.iter();
-        seated.any(|((party, process), _)| named(*party) && slipring_coherence::has_died(*process))
-    }
-
     /// Checks the answer to a request whose promise is kept. Returns whether an answer may still
     /// come.
     pub fn answer_in_vain(&self, answer: &Result<u64, AwaitError>) -> bool {

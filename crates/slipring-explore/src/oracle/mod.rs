@@ -79,6 +79,13 @@ struct Notes {
     /// The party and the number of each process that has had a seat, or has tried to take one, and
     /// whether it has the seat for certain.
     seated: BTreeMap<(usize, u32), bool>,
+    /// Processes that have no seat any more, for certain.
+    gone: BTreeSet<u32>,
+    /// The number of each process's reader of a tap, and how many events it had not read at least
+    /// when it was found dead.
+    readers: BTreeMap<u32, (usize, Option<u64>)>,
+    /// Producers that died when they had begun to leave.
+    died_leaving: BTreeSet<u32>,
     /// The plan of the segment that processes share.
     segment: Option<SegmentPlan>,
     /// Number of threads that recover a dead process at this moment.
@@ -237,6 +244,11 @@ impl Log {
         Some(self.notes().producers).filter(|number| *number != 0)
     }
 
+    /// Returns the number of producers that there have been, but for one.
+    pub fn but_one(&self) -> usize {
+        self.notes().calls.producers.saturating_sub(1)
+    }
+
     /// Notes that a producer is made while the others may have ended.
     pub fn comes_late(&self) {
         self.notes().comes_late = true;
@@ -319,6 +331,9 @@ impl Log {
         let mut notes = self.notes();
         notes.next_id += 1;
         let id = notes.next_id;
+        if notes.calls.closes {
+            notes.calls.begun_late.insert(id);
+        }
         notes.events.insert(id, Fate::Open);
         id
     }

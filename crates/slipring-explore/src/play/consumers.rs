@@ -116,7 +116,8 @@ impl Progress<'_> {
             }
             Quirk::Publish(ring) => self.env.rings[ring].publish_one(),
             Quirk::Await(stage) => self.watch.await_stage(stage, seq),
-            Quirk::AwaitProducers => self.watch.await_producers(),
+            Quirk::AwaitProducers => self.watch.await_producers(0),
+            Quirk::AwaitProducer => self.watch.await_producers(self.watch.log().but_one()),
             Quirk::Nested(calls) => self.call_inner(calls),
             Quirk::Chain => run_chain(self.watch.log()),
             Quirk::Fail
@@ -491,7 +492,7 @@ pub fn handler(
             Some(Quirk::Sleep(micros)) => sync::sleep(Duration::from_micros(micros)),
             Some(Quirk::Publish(ring)) => env.rings[ring].publish_one(),
             Some(Quirk::Await(stage)) => watch.await_stage(stage, seq),
-            Some(Quirk::AwaitProducers) => watch.await_producers(),
+            Some(Quirk::AwaitProducers) => watch.await_producers(0),
             Some(Quirk::Chain) => run_chain(watch.log()),
             _ => {}
         }

@@ -4,19 +4,23 @@
 //! - I2: A participant's place is free, or has the number of a virtual process, which is alive or
 //!   dead. As with a lock that the system holds for a process, the right to recover a dead one ends
 //!   with the recoverer's own death.
-//! - I3: The lock of the places is a real one: no other thread is chosen while it is held.
+//! - I3: The lock of the places is a real one: no other thread is chosen while it is held. A call of
+//!   the system stands for it, so the caller's stores are visible before it.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slipring::segment::{
-    Areas, Declaration, Needs, Participant, Proof, SegmentRing, StageDeclaration, StageDelivery,
-    on_heap,
+    Areas, Declaration, Needs, Participant, Proof as _, SegmentRing, StageDeclaration,
+    StageDelivery, on_heap,
 };
 use slipring::{BuildError, Wait};
 use slipring_coherence::has_died;
+use slipring_coherence::sync::Ordering::SeqCst;
+use slipring_coherence::sync::fence;
 
+use super::recovering::{Proofs, is_leaving};
 use crate::event::{Parts, point};
 use crate::oracle::Log;
 use crate::plan::Kind;
@@ -38,12 +42,12 @@ pub struct Places(Mutex<[Place; PLACES]>);
 
 impl Places {
     fn locked(&self) -> MutexGuard<'_, [Place; PLACES]> {
+        fence(SeqCst);
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a free place for a process, and returns its number.
     pub fn take(&self, process: u32) -> Option<u32> {
-        point();
         let mut places = self.locked();
         let free = places.iter().position(|place| place.process.is_none())?;
         places[free] = Place { process: Some(process), recoverer: None };
@@ -52,13 +56,11 @@ impl Places {
 
     /// Frees the place of a participant that leaves.
     pub fn leave(&self, number: u32) {
-        point();
         self.locked()[number as usize - 1] = Place::default();
     }
 
     /// Returns whether the participant is dead and not being recovered.
     pub fn is_dead(&self, number: u32) -> bool {
-        point();
         let places = self.locked();
         places.get((number as usize).wrapping_sub(1)).is_some_and(|place| {
             place.process.is_some_and(has_died) && place.recoverer.is_none_or(has_died)
@@ -66,42 +68,21 @@ impl Places {
     }
 
     /// Gives `process` the right to recover a dead participant, if no living process has it.
-    fn begin_recovery(&self, number: u32, process: u32) -> bool {
-        point();
+    /// Returns the participant's process.
+    pub fn begin_recovery(&self, number: u32, process: u32) -> Option<u32> {
         let mut places = self.locked();
-        let Some(place) = places.get_mut((number as usize).wrapping_sub(1)) else { return false };
-        let dead = place.process.is_some_and(has_died);
-        let free = place.recoverer.is_none_or(has_died);
-        if dead && free {
+        let place = places.get_mut((number as usize).wrapping_sub(1))?;
+        let dead = place.process.filter(|dead| has_died(*dead))?;
+        place.recoverer.is_none_or(has_died).then(|| {
             place.recoverer = Some(process);
-        }
-        dead && free
+            dead
+        })
     }
-}
 
-/// The proof of deaths that one process has.
-pub struct Proofs {
-    places: Arc<Places>,
-    process: u32,
-    log: Arc<Log>,
-}
-
-impl Proof for Proofs {
-    fn is_dead(&self, number: u32) -> bool {
-        self.places.is_dead(number)
-    }
-    fn recover(&self, number: u32, settle: &mut dyn FnMut()) -> bool {
-        if !self.places.begin_recovery(number, self.process) {
-            return false;
-        }
-        self.log.recovers(true);
-        settle();
-        self.places.leave(number);
-        self.log.recovers(false);
-        true
-    }
-    fn pid(&self, number: u32) -> u32 {
-        1_000 + number
+    /// Returns the place of a process, if it still has one.
+    fn of(&self, process: u32) -> Option<u32> {
+        let place = self.locked().iter().position(|place| place.process == Some(process))?;
+        Some(place as u32 + 1)
     }
 }
 
@@ -112,6 +93,8 @@ pub struct Heap {
     pub places: Arc<Places>,
     wait: Wait,
     log: Arc<Log>,
+    /// A ring that has no handles.
+    looker: Option<Arc<SegmentRing<Parts>>>,
 }
 
 impl Heap {
@@ -146,11 +129,28 @@ impl Heap {
         };
         let areas = on_heap::<Parts>(&declaration)?;
         let (wait, log) = (ring.wait.strategy(), log.clone());
-        Ok(Heap { declaration, areas, places: Arc::default(), wait, log })
+        let places = Arc::default();
+        let mut heap = Heap { declaration, areas, places, wait, log, looker: None };
+        heap.looker = Some(Arc::new(heap.attach(PLACES as u32 + 1, 0)?));
+        Ok(heap)
+    }
+
+    /// Returns whether a producer that has died needs no successor: it had begun to leave, or the
+    /// ring is closing. The living ones do the rest.
+    pub fn needs_no_successor(&self, process: u32) -> bool {
+        let Some(ring) = &self.looker else { return false };
+        if self.places.of(process).is_some_and(|number| is_leaving(ring, number)) {
+            self.log.dies_leaving(process);
+        }
+        if ring.is_closing() {
+            self.log.closes();
+        }
+        ring.is_closing() || self.log.has_died_leaving(process)
     }
 
     fn proofs(&self, process: u32) -> Proofs {
-        Proofs { places: self.places.clone(), process, log: self.log.clone() }
+        let (places, log, looker) = (self.places.clone(), self.log.clone(), self.looker.clone());
+        Proofs { places, process, log, looker }
     }
 
     /// The memory that the segment's ring needs.

@@ -15,6 +15,7 @@ mod observers;
 mod onlooker;
 mod processes;
 mod producers;
+mod recovering;
 mod rings;
 mod runs;
 mod whole;

@@ -188,6 +188,11 @@ fn keep(heap: &Arc<Heap>, log: &Arc<Log>, mut role: Role, deaths: &Deaths, first
             return;
         }
         if ended.is_err() {
+            if let Role::Producer { shared: true, .. } = role
+                && heap.needs_no_successor(process)
+            {
+                return;
+            }
             let had_seat = |party: &&usize| log.had_seat(process, **party);
             let lost = |death: Death| {
                 let mut seats = parties.iter().filter(had_seat);
@@ -314,16 +319,21 @@ fn act_out(
                 let mut producer = unsafe { ring.shared_producer(seat) };
                 let closes = go_on(&mut producer);
                 log.seated(process, party, false);
-                if closes {
-                    log.disrupt(Disruption::CloseAll);
-                    producer.close_all();
+                match closes {
+                    true => {
+                        log.disrupt(Disruption::CloseAll);
+                        producer.close_all();
+                    }
+                    false => drop(producer),
                 }
             } else {
                 // SAFETY: I1.
                 let mut producer = unsafe { ring.producer() };
                 go_on(&mut producer);
                 log.seated(process, party, false);
+                drop(producer);
             }
+            log.gone(process);
             Ended::Over
         }
         Role::Looker { times, stages } => {
@@ -332,11 +342,16 @@ fn act_out(
         }
         Role::Subscriber { tap, drive, number } => {
             log.seated(process, tap, false);
-            let Ok(reader) = ring.subscribe(tap, StartAt::Oldest) else { return Ended::Over };
             // Each life is a reader of its own.
             let subscriber = number + process as usize;
-            let watch = Watch::new(log, tap, Some(subscriber));
-            drive_to_end(Box::new(Held::new(reader)), watch, drive, || ());
+            if let Ok(reader) = ring.subscribe(tap, StartAt::Oldest) {
+                log.seated(process, tap, true);
+                log.reads(process, subscriber);
+                let watch = Watch::new(log, tap, Some(subscriber));
+                let leaves = || log.seated(process, tap, false);
+                drive_to_end(Box::new(Held::new(reader)), watch, drive, leaves);
+            }
+            log.gone(process);
             Ended::Over
         }
     }

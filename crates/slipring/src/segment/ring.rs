@@ -226,6 +226,11 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         self.core.control.status.is_over()
     }
 
+    /// Returns whether the ring is closed to claims, or a process has begun to close it.
+    pub fn is_closing(&self) -> bool {
+        self.core.control.status.is_closing()
+    }
+
     /// Returns the last position of a ring that was closed, if the ring was not halted and has not
     /// failed.
     pub fn last_position(&self) -> Option<u64> {
