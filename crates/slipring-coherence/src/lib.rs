@@ -114,7 +114,7 @@ pub use counts::{Counts, PerEvent, Waited};
 pub use error::{Cause, Deadlock, LimitReached, Position, SimulationError, Wait, Word};
 pub use life::{Life, lives};
 pub use machine::{MOST_CORES, Machine, Placement, Topology, TopologyError};
-pub use planted::{Planted, plant};
+pub use planted::{Planted, class, plant};
 pub use protocol_step::is_planted;
 pub use report::{HotLine, Report};
 pub use schedule::{Dice, Order, Schedule, UnknownOrder};

@@ -19,8 +19,13 @@ thread_local! {
 /// Number of classes of steps.
 pub(crate) const CLASSES: u64 = 32;
 
-/// Returns the class of a step, from 1 on, which depends on nothing but its name.
-const fn class(name: &str) -> u64 {
+/// Returns the class of a step of this name, from 1 on: see
+/// [`Schedule::class`](crate::Schedule::class). It depends on nothing but the name.
+///
+/// ```
+/// assert!((1..=32).contains(&slipring_coherence::class("fence-too-many")));
+/// ```
+pub const fn class(name: &str) -> u64 {
     let (bytes, mut hash, mut at) = (name.as_bytes(), 0xCBF2_9CE4_8422_2325_u64, 0);
     while at < bytes.len() {
         hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01B3);

@@ -12,6 +12,7 @@ use crate::shape::Shape;
 use crate::shrink::shrink;
 use crate::twins::Twin;
 use indicatif::{ProgressBar, ProgressStyle};
+use slipring_coherence::Dice;
 
 /// How long a failing case is made smaller.
 const SHRINKING: Duration = Duration::from_secs(20);
@@ -56,7 +57,14 @@ impl Search {
 
     fn case(&self, seed: u64) -> Case {
         let program = generate::program(self.shape_of(seed), seed);
-        let schedule = generate::schedule(&program, seed);
+        let mut schedule = generate::schedule(&program, seed);
+        if let Some(twin) = self.twin
+            && Dice::new(seed ^ 0x3C1A_55E7).one_in(2)
+        {
+            // The thread that makes the step has to be held there, or its process to die.
+            schedule.holds = schedule.holds.clamp(1, 4);
+            schedule.class = slipring_coherence::class(twin.name);
+        }
         Case { twin: self.twin, found: String::new(), schedule, program }
     }
 

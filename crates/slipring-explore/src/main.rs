@@ -58,7 +58,8 @@ struct Options {
     /// closing, bare, pools or taps.
     #[arg(long, value_parser = family)]
     shape: Option<Shape>,
-    /// Plant this defect, and look for a program that fails with it.
+    /// Plant this defect, and look for a program that fails with it. Half of the schedules hold
+    /// threads, or end their processes, just where the defect is.
     #[arg(long, value_parser = twin)]
     twin: Option<Twin>,
     /// Number of programs at a time; as many as there are cores by default.

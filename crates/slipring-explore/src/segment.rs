@@ -96,6 +96,9 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
     if matches!(kinds, [Kind::PoolReader, Kind::PoolWriter]) && dice.one_in(4) {
         // Workers take several events at once if the ring has eight slots for each.
         capacity = 16;
+    } else if matches!(kinds, [Kind::Reader]) {
+        // In a ring that is soon full, no later event wakes a sleeper.
+        capacity = dice.pick(&[1, 2, 2, 4]);
     }
     for number in 0..count {
         let kind = dice.pick(kinds);
@@ -148,7 +151,7 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
         let mut verbs: Vec<Verb> = verbs.collect();
         if stays && dice.one_in(3) {
             drain(&mut verbs);
-        } else if producers > 1 && dice.one_in(8) {
+        } else if producers > 1 && dice.one_in(4) {
             verbs.push(Verb::CloseAll);
         }
         verbs

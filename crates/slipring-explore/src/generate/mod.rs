@@ -17,7 +17,7 @@ use parts::{library, producers, ring};
 use twists::{
     add_deadline, add_visitors, add_workers, await_a_stage, close_full, come_late,
     come_while_one_goes, disrupt, end_with_request, nest, nest_in_full_ring, pool, publish_inside,
-    tap, time_out, wait_inline, wait_inside,
+    sleep_together, tap, time_out, wait_inline, wait_inside,
 };
 
 /// Returns the program of a seed.
@@ -91,6 +91,7 @@ pub fn program(shape: Shape, seed: u64) -> Program {
         Shape::Handles if dice.one_in(3) => nest(dice, &mut program),
         Shape::Handles if dice.one_in(24) => nest_in_full_ring(dice, &mut program),
         Shape::Handles if dice.one_in(12) => time_out(dice, &mut program),
+        Shape::Handles if dice.one_in(12) => sleep_together(dice, &mut program),
         Shape::Handlers if dice.one_in(3) => publish_inside(dice, &mut program),
         Shape::Handles | Shape::Handlers => {
             await_a_stage(dice, &mut program);

@@ -228,6 +228,15 @@ pub fn publish_inside(dice: &mut Dice, program: &mut Program) {
     }
 }
 
+/// Lets two or three readers sleep in the same queue, of a ring that is soon full: then no later
+/// event wakes a sleeper.
+pub fn sleep_together(dice: &mut Dice, program: &mut Program) {
+    let ring = &mut program.rings[0];
+    (ring.capacity, ring.wait) = (dice.pick(&[1, 2, 4]), dice.pick(&[Waits::Park, Waits::Blocking]));
+    let capacity = ring.capacity;
+    ring.stages = (0..2 + dice.below(2)).map(|_| reader(dice, capacity)).collect();
+}
+
 /// Lets a producer's calls time out, while one of two stages keeps the ring full.
 pub fn time_out(dice: &mut Dice, program: &mut Program) {
     let ring = &mut program.rings[0];

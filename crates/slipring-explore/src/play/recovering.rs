@@ -70,7 +70,8 @@ impl Before {
         let taps = taps.filter(|(_, stage)| stage.kind == Kind::Tap).map(|(tap, _)| tap);
         let mut seats = taps.flat_map(|tap| ring.seats_of(tap).map(move |seat| (tap, seat)));
         let own = seats.find(|(_, seat)| ring.seat(*seat).owner() == Some(number));
-        let reader = own.and_then(|(tap, seat)| {
+        // One that dies while it leaves may hold no event any more.
+        let reader = own.filter(|(tap, _)| log.had_seat(dead, *tap)).and_then(|(tap, seat)| {
             let unread = log.unread_by(dead)?;
             (!log.has_joining(tap)).then(|| (tap, log.tries_to_sit(tap), seat, unread))
         });
