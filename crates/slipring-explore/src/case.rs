@@ -81,11 +81,19 @@ impl Case {
 }
 
 /// Runs all cases, each under so many schedules: one with a twin has to fail under one of them, any
-/// other has to hold under all. Returns whether it was so.
-pub fn run_all(cases: &[Case], schedules: u64, out: &mut dyn Write) -> bool {
+/// other has to hold under all. Writes each case to `kept`, those of twins under the schedule with
+/// which they fail now. Returns whether it was so.
+pub fn run_all(
+    cases: &[Case],
+    schedules: u64,
+    out: &mut dyn Write,
+    kept: &mut dyn Write,
+) -> bool {
     let mut wrong = 0;
     for case in cases {
-        match (&case.twin, case.find(schedules)) {
+        let found = case.find(schedules);
+        let _ = writeln!(kept, "{}", found.as_ref().filter(|it| it.twin.is_some()).unwrap_or(case));
+        match (&case.twin, found) {
             (Some(_), Some(_)) | (None, None) => {}
             (Some(twin), None) => {
                 wrong += 1;

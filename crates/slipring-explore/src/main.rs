@@ -76,8 +76,9 @@ struct Options {
     /// whether a program fails with it.
     #[arg(long, value_name = "TEXT", num_args = 0.., conflicts_with_all = ["seed", "from", "twin", "cases"])]
     twins: Option<Vec<String>>,
-    /// Write the cases of `--twins` to this file.
-    #[arg(long, value_name = "FILE", requires = "twins")]
+    /// Write the cases of `--twins` to this file, or those of `--cases` with the schedules under
+    /// which they fail now.
+    #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
 
@@ -127,6 +128,12 @@ fn main() -> ExitCode {
     }
 }
 
+/// Writes cases to the file that the options name, if they do.
+fn keep(options: &Options, cases: Vec<u8>) -> Result<(), String> {
+    let Some(path) = &options.write else { return Ok(()) };
+    fs::write(path, cases).map_err(|e| format!("{}: {e}", path.display()))
+}
+
 /// Does what the options say. Returns whether it came out well.
 fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     // A closed pipe or a full disk does not change the outcome.
@@ -137,14 +144,15 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if let Some(path) = &options.cases {
         let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let cases = Case::all(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-        return Ok(case::run_all(&cases, options.schedules, out));
+        let mut kept = Vec::new();
+        let all = case::run_all(&cases, options.schedules, out, &mut kept);
+        keep(options, kept)?;
+        return Ok(all);
     }
     if let Some(filters) = &options.twins {
         let mut cases = Vec::new();
         let all = hunt::hunt(filters, options.shape, time, threads, out, &mut cases)?;
-        if let Some(path) = &options.write {
-            fs::write(path, cases).map_err(|e| format!("{}: {e}", path.display()))?;
-        }
+        keep(options, cases)?;
         return Ok(all);
     }
     let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
