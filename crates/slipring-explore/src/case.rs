@@ -83,12 +83,7 @@ impl Case {
 /// Runs all cases, each under so many schedules: one with a twin has to fail under one of them, any
 /// other has to hold under all. Writes each case to `kept`, those of twins under the schedule with
 /// which they fail now. Returns whether it was so.
-pub fn run_all(
-    cases: &[Case],
-    schedules: u64,
-    out: &mut dyn Write,
-    kept: &mut dyn Write,
-) -> bool {
+pub fn run_all(cases: &[Case], schedules: u64, out: &mut dyn Write, kept: &mut dyn Write) -> bool {
     let mut wrong = 0;
     for case in cases {
         let found = case.find(schedules);

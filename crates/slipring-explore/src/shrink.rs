@@ -283,7 +283,9 @@ fn is_sound(program: &Program, number: usize) -> bool {
             && all.map(events).fold(0, usize::saturating_add) <= ring.capacity
     };
     let is_patient = |stage: usize, drive: &Drive| match drive.quirk {
-        Some((_, Quirk::AwaitProducers | Quirk::AwaitProducer)) => ring.shared && verbs.iter().any(closes),
+        Some((_, Quirk::AwaitProducers | Quirk::AwaitProducer)) => {
+            ring.shared && verbs.iter().any(closes)
+        }
         Some((_, Quirk::Await(other))) => {
             let is_behind = ring.before(other).contains(&stage);
             let has_threads = !ring.is_run()

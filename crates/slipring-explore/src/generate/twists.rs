@@ -232,7 +232,8 @@ pub fn publish_inside(dice: &mut Dice, program: &mut Program) {
 /// event wakes a sleeper.
 pub fn sleep_together(dice: &mut Dice, program: &mut Program) {
     let ring = &mut program.rings[0];
-    (ring.capacity, ring.wait) = (dice.pick(&[1, 2, 4]), dice.pick(&[Waits::Park, Waits::Blocking]));
+    (ring.capacity, ring.wait) =
+        (dice.pick(&[1, 2, 4]), dice.pick(&[Waits::Park, Waits::Blocking]));
     let capacity = ring.capacity;
     ring.stages = (0..2 + dice.below(2)).map(|_| reader(dice, capacity)).collect();
 }

@@ -106,7 +106,8 @@ impl Log {
             _ => None,
         });
         let behind: BTreeSet<u64> = published.collect();
-        let counted = || (0..self.plan.capacity as u64).take_while(|at| behind.contains(at)).count();
+        let counted =
+            || (0..self.plan.capacity as u64).take_while(|at| behind.contains(at)).count();
         Some(*known.get_or_insert_with(|| counted() as u64))
     }
 

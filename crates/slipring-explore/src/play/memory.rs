@@ -4,8 +4,8 @@
 //! - I2: A participant's place is free, or has the number of a virtual process, which is alive or
 //!   dead. As with a lock that the system holds for a process, the right to recover a dead one ends
 //!   with the recoverer's own death.
-//! - I3: The lock of the places is a real one: no other thread is chosen while it is held. A call of
-//!   the system stands for it, so the caller's stores are visible before it.
+//! - I3: The lock of the places is a real one: no other thread is chosen while it is held. A change
+//!   of the places stands for a call of the system, so the caller's stores are visible before it.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,12 +42,12 @@ pub struct Places(Mutex<[Place; PLACES]>);
 
 impl Places {
     fn locked(&self) -> MutexGuard<'_, [Place; PLACES]> {
-        fence(SeqCst);
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a free place for a process, and returns its number.
     pub fn take(&self, process: u32) -> Option<u32> {
+        fence(SeqCst);
         let mut places = self.locked();
         let free = places.iter().position(|place| place.process.is_none())?;
         places[free] = Place { process: Some(process), recoverer: None };
@@ -56,11 +56,13 @@ impl Places {
 
     /// Frees the place of a participant that leaves.
     pub fn leave(&self, number: u32) {
+        fence(SeqCst);
         self.locked()[number as usize - 1] = Place::default();
     }
 
     /// Returns whether the participant is dead and not being recovered.
     pub fn is_dead(&self, number: u32) -> bool {
+        point();
         let places = self.locked();
         places.get((number as usize).wrapping_sub(1)).is_some_and(|place| {
             place.process.is_some_and(has_died) && place.recoverer.is_none_or(has_died)
@@ -70,6 +72,7 @@ impl Places {
     /// Gives `process` the right to recover a dead participant, if no living process has it.
     /// Returns the participant's process.
     pub fn begin_recovery(&self, number: u32, process: u32) -> Option<u32> {
+        fence(SeqCst);
         let mut places = self.locked();
         let place = places.get_mut((number as usize).wrapping_sub(1))?;
         let dead = place.process.filter(|dead| has_died(*dead))?;
@@ -81,6 +84,7 @@ impl Places {
 
     /// Returns the place of a process, if it still has one.
     fn of(&self, process: u32) -> Option<u32> {
+        point();
         let place = self.locked().iter().position(|place| place.process == Some(process))?;
         Some(place as u32 + 1)
     }

@@ -80,7 +80,9 @@ impl Before {
 
     fn check(self, ring: &SegmentRing<Parts>, log: &Log) {
         let is_open = !ring.is_closing() && !ring.is_over();
-        if self.last.is_some_and(|tries| is_open && log.tries_to_sit(ring.producer_party()) == tries)
+        if self
+            .last
+            .is_some_and(|tries| is_open && log.tries_to_sit(ring.producer_party()) == tries)
         {
             log.violation("the last producer has left, and the ring stays open".to_owned());
         }
