@@ -1,14 +1,9 @@
 //! The memory of a segment on the heap, and its participants.
 //!
 //! - I1: The areas have the sizes that the declaration needs, and live until the run is over.
-//! - I2: A participant's place is free, or has the number of a virtual process, which is alive or
-//!   dead. As with a lock that the system holds for a process, the right to recover a dead one ends
-//!   with the recoverer's own death.
-//! - I3: The lock of the places is a real one: no other thread is chosen while it is held. A change
-//!   of the places stands for a call of the system, so the caller's stores are visible before it.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use slipring::segment::{
@@ -16,79 +11,13 @@ use slipring::segment::{
     StageDelivery, on_heap,
 };
 use slipring::{BuildError, Wait};
-use slipring_coherence::has_died;
-use slipring_coherence::sync::Ordering::SeqCst;
-use slipring_coherence::sync::fence;
 
+use super::places::{PLACES, Places};
 use super::recovering::{Proofs, is_leaving};
 use crate::event::{Parts, point};
 use crate::oracle::Log;
 use crate::plan::Kind;
 use crate::segment::SegmentPlan;
-
-/// Number of participants that a segment has places for.
-const PLACES: usize = 24;
-
-/// A participant's place (I2).
-#[derive(Clone, Copy, Default)]
-struct Place {
-    process: Option<u32>,
-    recoverer: Option<u32>,
-}
-
-/// The places of all participants.
-#[derive(Default)]
-pub struct Places(Mutex<[Place; PLACES]>);
-
-impl Places {
-    fn locked(&self) -> MutexGuard<'_, [Place; PLACES]> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a free place for a process, and returns its number.
-    pub fn take(&self, process: u32) -> Option<u32> {
-        fence(SeqCst);
-        let mut places = self.locked();
-        let free = places.iter().position(|place| place.process.is_none())?;
-        places[free] = Place { process: Some(process), recoverer: None };
-        Some(free as u32 + 1)
-    }
-
-    /// Frees the place of a participant that leaves.
-    pub fn leave(&self, number: u32) {
-        fence(SeqCst);
-        self.locked()[number as usize - 1] = Place::default();
-    }
-
-    /// Returns whether the participant is dead and not being recovered.
-    pub fn is_dead(&self, number: u32) -> bool {
-        point();
-        let places = self.locked();
-        places.get((number as usize).wrapping_sub(1)).is_some_and(|place| {
-            place.process.is_some_and(has_died) && place.recoverer.is_none_or(has_died)
-        })
-    }
-
-    /// Gives `process` the right to recover a dead participant, if no living process has it.
-    /// Returns the participant's process.
-    pub fn begin_recovery(&self, number: u32, process: u32) -> Option<u32> {
-        fence(SeqCst);
-        let mut places = self.locked();
-        let place = places.get_mut((number as usize).wrapping_sub(1))?;
-        let dead = place.process.filter(|dead| has_died(*dead))?;
-        place.recoverer.is_none_or(has_died).then(|| {
-            place.recoverer = Some(process);
-            dead
-        })
-    }
-
-    /// Returns the place of a process, if it still has one.
-    fn of(&self, process: u32) -> Option<u32> {
-        point();
-        let place = self.locked().iter().position(|place| place.process == Some(process))?;
-        Some(place as u32 + 1)
-    }
-}
 
 /// A segment on the heap.
 pub struct Heap {

@@ -13,6 +13,7 @@ mod inside;
 mod memory;
 mod observers;
 mod onlooker;
+mod places;
 mod processes;
 mod producers;
 mod recovering;

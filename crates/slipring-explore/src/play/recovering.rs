@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use slipring::segment::{Proof, SegmentRing};
 
-use super::memory::Places;
+use super::places::Places;
 use crate::event::Parts;
 use crate::oracle::Log;
 use crate::plan::Kind;
@@ -48,7 +48,7 @@ pub fn is_leaving(ring: &SegmentRing<Parts>, number: u32) -> bool {
     seats.any(|seat| seat.owner() == Some(number) && seat.is_leaving())
 }
 
-/// What is known of a dead process before it is recovered.
+/// The facts of a dead process before it is recovered.
 struct Before {
     /// If it is a producer that had begun to leave, and no other producer lives: the number of
     /// producers that there have been.
