@@ -32,11 +32,6 @@ pub struct Calls {
     pub rows: BTreeMap<usize, u64>,
     /// Number of producers that there have been.
     pub producers: usize,
-    /// Whether the ring is closing, events whose calls began then, and how many of these each
-    /// producer has published, by its core.
-    pub closes: bool,
-    pub begun_late: BTreeSet<u64>,
-    pub late: BTreeMap<usize, usize>,
     /// Number of waits that tasks of producers have made at least.
     pub waits: u64,
 }

@@ -136,27 +136,6 @@ impl Log {
         })
     }
 
-    /// Notes that the ring closes: claims are refused from now on, but for those that a producer
-    /// makes without a look at the ring, of a lap at most.
-    pub fn closes(&self) {
-        self.notes().calls.closes = true;
-    }
-
-    /// Notes an event that a call has published. Checks that not too many calls that began when the
-    /// ring was closing have done so.
-    pub fn published_late(&self, id: u64) {
-        let capacity = self.plan.capacity;
-        let calls = &mut self.notes().calls;
-        if !calls.begun_late.remove(&id) {
-            return;
-        }
-        let late = calls.late.entry(slipring_coherence::core()).or_default();
-        *late += 1;
-        if *late == capacity + 1 {
-            self.violation(format!("a producer published {late} events into a closing ring"));
-        }
-    }
-
     /// Notes that a stage passes over an event that it was lent before.
     pub fn passes_over(&self, stage: usize, seq: u64, id: u64) {
         let mut notes = self.notes();

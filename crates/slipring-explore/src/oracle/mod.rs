@@ -331,9 +331,6 @@ impl Log {
         let mut notes = self.notes();
         notes.next_id += 1;
         let id = notes.next_id;
-        if notes.calls.closes {
-            notes.calls.begun_late.insert(id);
-        }
         notes.events.insert(id, Fate::Open);
         id
     }

@@ -48,10 +48,7 @@ pub fn act(producer: &mut dyn Acts, verb: Verb, log: &Log) -> bool {
 /// Notes the fate of one event that a call has filled, or not.
 fn settle<T, X>(log: &Log, id: u64, filled: bool, result: &Result<T, X>, seq: impl Fn(&T) -> u64) {
     match result {
-        Ok(value) => {
-            log.published(id, Some(seq(value)));
-            log.published_late(id);
-        }
+        Ok(value) => log.published(id, Some(seq(value))),
         Err(_) if filled => log.violation(format!("event {id:x} was filled by a call that failed")),
         Err(_) => log.unfilled(id),
     }

@@ -75,9 +75,6 @@ impl Heap {
         if self.places.of(process).is_some_and(|number| is_leaving(ring, number)) {
             self.log.dies_leaving(process);
         }
-        if ring.is_closing() {
-            self.log.closes();
-        }
         ring.is_closing() || self.log.has_died_leaving(process)
     }
 
