@@ -149,9 +149,11 @@ pub fn schedule(program: &Program, seed: u64) -> Schedule {
         // for itself.
         let drives = ring.stages.iter().flat_map(|stage| &stage.drives);
         let mut quirks = drives.filter_map(|drive| drive.quirk);
-        // Nothing but a timer tells of a deadline.
+        // Nothing but a timer tells of a deadline. A thread that may run stages while it waits for
+        // an answer looks for them again and again.
         stages.chain([ring.wait]).all(notified)
             && ring.deadline.is_none()
+            && !ring.is_inline()
             && !quirks.any(|(_, quirk)| matches!(quirk, Quirk::Publish(_) | Quirk::Nested(_)))
     });
     match all_notified && Dice::new(!seed).one_in(2) {
