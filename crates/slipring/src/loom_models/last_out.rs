@@ -95,10 +95,11 @@ fn loom_a_dead_leaver_is_recovered_beside_a_dead_producer() {
 
 /// The last producer dies while it leaves, after its first `stores` stores. A stage waits for it,
 /// in a ring that declares that waiting stages return `PeerDead`. If the producer had begun to
-/// leave, the stream ends, and no call of the stage returns `PeerDead`.
+/// leave, the stream ends, and no call of the stage returns `PeerDead`, also if another process
+/// recovers the producer meanwhile.
 #[test]
 fn loom_the_death_of_a_leaver_is_not_told() {
-    for stores in 0..5 {
+    for (stores, is_recovered) in (0..5).flat_map(|stores| [(stores, false), (stores, true)]) {
         explore(5, Some(2), move || {
             let segment = Segment::produced(1, (2, OnDeath::Tell), Wait::Blocking);
             let leaving = segment.shared_producer(1, 0);
@@ -107,6 +108,8 @@ fn loom_the_death_of_a_leaver_is_not_told() {
             let dying = thread::spawn(move || {
                 lives(stores, || leaving.leave_seat(true));
                 of_leaving.bytes.unlock(1);
+                let ring = is_recovered.then(|| of_leaving.attach(6));
+                ring.iter().for_each(|ring| _ = of_leaving.recover_as(ring, 1));
                 leaving
             });
             let end = reader.batch(1).map(drop).unwrap_err();
@@ -307,6 +310,15 @@ fn loom_twin_leaver_told() {
     caught(
         "last_out::loom_the_death_of_a_leaver_is_not_told",
         "leaver-told",
+        Caught::Message("a complete stream tells a death"),
+    );
+}
+
+#[test]
+fn loom_twin_end_asked_early() {
+    caught(
+        "last_out::loom_the_death_of_a_leaver_is_not_told",
+        "end-asked-early",
         Caught::Message("a complete stream tells a death"),
     );
 }

@@ -226,14 +226,17 @@ impl Processes {
         if seats.len() > 1 && seats.iter().any(lives) {
             return None;
         }
+        let death = || seats.iter().filter_map(|seat| self.death_of(seat)).max();
         // A closing ring needs no producer. If the last producer dies after it has begun to leave,
-        // the ring closes all the same.
+        // the ring closes all the same. The end is asked for after the death: a dead leaver's seat
+        // shows that it was leaving until a recovery frees it, and before that closes the ring.
         let leaves = |seat: &Line<Seat>| seat.is_leaving();
-        let ends = || control.status.is_closing() || seats.iter().any(leaves);
-        if party == control.plan.producer_party() && twin!("leaver-told": ends() => false) {
-            return None;
-        }
-        let death = seats.iter().filter_map(|seat| self.death_of(seat)).max()?;
+        let ends = || seats.iter().any(leaves) || control.status.is_closing();
+        let is_needless =
+            || party == control.plan.producer_party() && twin!("leaver-told": ends() => false);
+        let death = twin!("end-asked-early":
+            death().filter(|_| !is_needless()) => if is_needless() { None } else { death() }
+        )?;
         Some((None, death))
     }
 
