@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::for_tests::{Dead, block_areas, stage};
-use super::zeroed::Memory;
+use super::for_tests::{Dead, stage};
+use super::zeroed::{Memory, blocks_on_heap};
 use super::*;
 use crate::BuildError;
 use crate::consumer::markers::{Reading, Writing};
@@ -43,7 +43,7 @@ impl Blocks {
         let (capacity, producer_on_death) = (8, OnDeath::Wait);
         let declaration =
             Declaration { capacity, start: u64::MAX - 9, stages, producers, producer_on_death };
-        let areas = block_areas(&declaration, size, inside);
+        let areas = blocks_on_heap(&declaration, size, inside).unwrap();
         Blocks { declaration, areas, dead: Arc::default(), size }
     }
 

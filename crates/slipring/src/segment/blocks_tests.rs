@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::for_tests::{Dead, block_areas, stage};
+use super::for_tests::{Dead, stage};
+use super::zeroed::blocks_on_heap;
 use super::*;
 use crate::errors::WaitError;
 use crate::wait::Wait;
@@ -16,7 +17,7 @@ fn rings(inside: bool) -> [SegmentRing<BlockStart, Strided>; 2] {
     let producer_on_death = OnDeath::Wait;
     let declaration =
         Declaration { capacity, start: u64::MAX - 5, stages, producers: 1, producer_on_death };
-    let areas = block_areas(&declaration, size, inside);
+    let areas = blocks_on_heap(&declaration, size, inside).unwrap();
     [1, 2].map(|number| {
         let participant = Participant {
             number,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::handles_for_tests::SegmentReader;
-use super::zeroed::{lay_out, on_heap};
+use super::zeroed::on_heap;
 use super::*;
 use crate::wait::Wait;
 
@@ -43,24 +43,6 @@ impl Proof for Dead {
     fn pid(&self, number: u32) -> u32 {
         1000u32.wrapping_add(number)
     }
-}
-
-/// Lays out a segment of blocks of `size` bytes, and stores its first words. If `inside` is set,
-/// each block lies directly after its stamp; otherwise the blocks lie side by side.
-pub(super) fn block_areas(declaration: &Declaration, size: usize, inside: bool) -> Areas {
-    let (capacity, needs) = (declaration.capacity, declaration.needs_for(size).unwrap());
-    let slot = if inside { 8 + size.next_multiple_of(8) } else { size };
-    let stamps = if inside { 0 } else { capacity * 8 };
-    let mut areas = lay_out(declaration, &needs, stamps, slot * capacity);
-    areas.strides = if inside { (slot, slot) } else { (8, slot) };
-    if inside {
-        areas.stamps = areas.events;
-        // SAFETY: a slot has a stamp before its block.
-        areas.events = unsafe { areas.events.add(8) };
-    }
-    // SAFETY: the areas were laid out as the declaration needs them.
-    unsafe { begin(declaration, &areas) }.unwrap();
-    areas
 }
 
 /// A segment, and the processes that can attach to it.

@@ -80,7 +80,7 @@ pub use raw_blocks::{BlockStart, RawBlockConsumer, RawBlockProducer, Stretch};
 pub use request::SegmentRequest;
 pub use ring::{SegmentConsumer, SegmentProducer, SegmentRing};
 #[cfg(slipring_coherence)]
-pub use zeroed::on_heap;
+pub use zeroed::{blocks_on_heap, on_heap};
 
 pub use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 pub use crate::base::available_memory::{Bytes, check as check_memory};

@@ -9,7 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use self::rows::*;
-use super::for_tests::{Segment, block_areas, stage};
+use super::for_tests::{Segment, stage};
+use super::zeroed::blocks_on_heap;
 use super::*;
 use crate::consumer::markers::{Joined, Reading};
 use crate::live::tap::StartAt;
@@ -71,7 +72,8 @@ impl Segment {
     ) -> Segment {
         let declaration =
             Declaration { capacity: 4, start: 0, stages, producers, producer_on_death };
-        let areas = block_areas(&declaration, size_of::<Event>(), slots == Slots::Events);
+        let inside = slots == Slots::Events;
+        let areas = blocks_on_heap(&declaration, size_of::<Event>(), inside).unwrap();
         Segment { declaration, areas, dead: Default::default(), dead_handles: Default::default() }
     }
 

@@ -53,12 +53,7 @@ fn cut<const N: usize>(bytes: [usize; N]) -> ([NonNull<u8>; N], Arc<Memory>) {
 
 /// Lays out the areas of a new segment, with an area of `stamps` bytes and one of `events` bytes.
 /// The caller sets the strides, and stores the first words.
-pub(super) fn lay_out(
-    declaration: &Declaration,
-    needs: &Needs,
-    stamps: usize,
-    events: usize,
-) -> Areas {
+fn lay_out(declaration: &Declaration, needs: &Needs, stamps: usize, events: usize) -> Areas {
     let capacity = declaration.capacity;
     let (pieces, mapping) = cut([
         needs.lines * LINE,
@@ -102,6 +97,32 @@ pub fn on_heap<E>(declaration: &Declaration) -> Result<Areas, BuildError> {
     let slots = needs.slot * declaration.capacity;
     let mut areas = lay_out(declaration, &needs, 0, slots);
     areas.stamps = areas.events; // A slot begins with its stamp.
+    // SAFETY: the areas were laid out as the declaration needs them.
+    unsafe { begin(declaration, &areas) }?;
+    Ok(areas)
+}
+
+/// Lays out the areas of a new segment of blocks of `size` bytes, and stores their first words. If
+/// `inside` is set, each block lies directly behind its stamp; otherwise the blocks lie side by
+/// side.
+///
+/// # Errors
+/// Returns why no ring can be made from the declaration.
+pub fn blocks_on_heap(
+    declaration: &Declaration,
+    size: usize,
+    inside: bool,
+) -> Result<Areas, BuildError> {
+    let (capacity, needs) = (declaration.capacity, declaration.needs_for(size)?);
+    let slot = if inside { 8 + size.next_multiple_of(8) } else { size };
+    let stamps = if inside { 0 } else { capacity * 8 };
+    let mut areas = lay_out(declaration, &needs, stamps, slot * capacity);
+    areas.strides = if inside { (slot, slot) } else { (8, slot) };
+    if inside {
+        areas.stamps = areas.events;
+        // SAFETY: a slot has a stamp before its block.
+        areas.events = unsafe { areas.events.add(8) };
+    }
     // SAFETY: the areas were laid out as the declaration needs them.
     unsafe { begin(declaration, &areas) }?;
     Ok(areas)
