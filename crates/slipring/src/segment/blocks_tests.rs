@@ -1,12 +1,14 @@
 //! Tests of blocks over memory on the heap, so that Miri can run them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::for_tests::{Dead, stage};
 use super::zeroed::blocks_on_heap;
 use super::*;
-use crate::errors::WaitError;
+use crate::consumer::markers::Writing;
+use crate::errors::{BatchError, WaitError};
+use crate::processes::markers::Seated;
 use crate::wait::Wait;
 
 /// Makes a ring of four blocks of 24 bytes, side by side or each behind its stamp. Two rings over
@@ -82,4 +84,25 @@ fn blocks_go_from_one_process_to_another() {
         assert_eq!(seen, 11);
         sending.join().unwrap();
     }
+}
+
+/// A wait that ends with an error lends no block, so none has a place.
+#[test]
+fn a_failed_wait_lends_no_blocks() {
+    let _watched = crate::watchdog::watched();
+    let [one, other] = rings(false);
+    one.seat(one.seats_of(one.producer_party()).start).take(1).unwrap();
+    other.seat(other.seats_of(0).start).take(2).unwrap();
+    // SAFETY: the seats were taken, and the blocks have this size.
+    let (mut tx, rx) = unsafe { (one.producer(), BlockConsumer::over(other.writer(0), 24)) };
+    let seq = tx.publish(|_| ()).unwrap();
+    let mut rx = rx.into_raw();
+    let counts =
+        |rx: &RawBlockConsumer<Writing, Seated>| rx.stretches().map(|stretch| stretch.count);
+    assert_eq!((rx.available(8).unwrap().len(), counts(&rx)), (1, [1, 0]));
+    tx.halt();
+    let error = rx.wait_by(8, Instant::now() + Duration::from_secs(1)).unwrap_err();
+    assert!(matches!(error, BatchError::Wait(WaitError::Halted)), "{error}");
+    assert_eq!(counts(&rx), [0, 0]);
+    assert!(rx.done(seq).is_err());
 }

@@ -261,6 +261,7 @@ impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
     /// The call returns the errors of [`Consumer::batch_by`](crate::Consumer::batch_by), and
     /// [`BatchError::Contended`].
     pub fn wait_by(&mut self, max: usize, deadline: Instant) -> Result<SeqRange, BatchError> {
+        self.lent = None;
         if let Some(rx) = self.rx.take() {
             let mut rx = rx.into_inner();
             let waited = rx.batch_by(max, deadline).map(drop);
