@@ -15,7 +15,7 @@ pub fn point() {
 }
 
 /// One step of splitmix64: every bit of the input affects every bit of the output.
-fn mix(value: u64) -> u64 {
+pub fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -86,6 +86,10 @@ pub trait Seen {
     fn parts(&self) -> &Parts;
     /// Answers the request that it has, if any.
     fn answer(&self) {}
+    /// How the bytes beside its parts differ from those that its producer wrote.
+    fn flaw(&self) -> Option<String> {
+        None
+    }
 }
 
 impl Seen for Event {
@@ -126,6 +130,16 @@ impl Parts {
         Parts { id, trail, again }
     }
 
+    /// An event as its producer fills it.
+    pub fn of(id: u64) -> Parts {
+        Parts { id, trail: mix(id), again: id }
+    }
+
+    /// Its words.
+    pub fn words(&self) -> [u64; 3] {
+        [self.id, self.trail, self.again]
+    }
+
     /// The event's identity.
     pub fn id(&self) -> u64 {
         self.id
@@ -158,7 +172,7 @@ impl Parts {
         // producers, another virtual thread has written to it.
         // SAFETY: I1: the reference is valid for reads.
         let stored = unsafe { std::ptr::read_volatile(self) };
-        if stored != (Parts { id, trail: mix(id), again: id }) {
+        if stored != Parts::of(id) {
             slipring_coherence::give_up("two producers have the same slot");
         }
     }

@@ -6,7 +6,9 @@
 //! repeated. An *oracle* that knows the library's promises checks the run (`oracle.rs`). A run that
 //! fails is made smaller (`shrink.rs`), and becomes a line of a file of cases (`case.rs`).
 
+mod bytes;
 mod case;
+mod content;
 mod event;
 mod explore;
 mod generate;
@@ -55,7 +57,7 @@ struct Options {
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     programs: u64,
     /// Only programs of this family: handles, handlers, visitors, disrupted, rings, processes,
-    /// closing, bare, pools or taps.
+    /// contents, closing, bare, pools or taps.
     #[arg(long, value_parser = family)]
     shape: Option<Shape>,
     /// Plant this defect, and look for a program that fails with it. Half of the schedules hold

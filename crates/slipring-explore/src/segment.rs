@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use slipring::segment::OnDeath;
 use slipring_coherence::Dice;
 
+use crate::content::Content;
 use crate::plan::{
     Answer, By, Drive, Fate, Fault, Front, Kind, Quirk, RingPlan, Room, Run, StagePlan, Verb,
     Waits, drain,
@@ -16,6 +17,9 @@ use crate::shape::Scale;
 /// A ring that processes share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SegmentPlan {
+    /// The kind of its events.
+    #[serde(default, skip_serializing_if = "is_events")]
+    pub content: Content,
     /// The ring. Its stages' drives belong to processes of their own, one for each handle.
     pub ring: RingPlan,
     /// The effect of the death of each stage's process.
@@ -43,6 +47,10 @@ pub struct SegmentPlan {
     pub copies: u64,
 }
 
+fn is_events(content: &Content) -> bool {
+    *content == Content::Events
+}
+
 /// The effect of a process's death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Death {
@@ -65,28 +73,22 @@ impl Death {
     }
 }
 
-/// Returns a random segment.
-pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
-    let mut capacity = dice.pick(&[1, 2, 2, 4, 4, 8]);
+/// Returns a random segment with some content.
+pub fn random(dice: &mut Dice, scale: Scale, content: Content) -> SegmentPlan {
+    let mut capacity = match content.has_lengths() {
+        true => dice.pick(&[1, 2, 4, 4, 8, 16]),
+        false => dice.pick(&[1, 2, 2, 4, 4, 8]),
+    };
     let death = |dice: &mut Dice| dice.pick(&[Death::Wait, Death::Wait, Death::Tell, Death::Fail]);
     let mut stages = Vec::new();
     let kinds: &[Kind] = match dice.below(8) {
         // Deaths meet more often where all processes do the same.
-        0 => &[Kind::PoolReader, Kind::PoolWriter],
+        0 if !content.has_lengths() => &[Kind::PoolReader, Kind::PoolWriter],
         1 => &[Kind::Tap, Kind::Reader],
-        2 => &[Kind::Writer, Kind::ShardWriter],
+        2 if !content.has_lengths() => &[Kind::Writer, Kind::ShardWriter],
         // Two that sleep in the same queue.
         3 => &[Kind::Reader],
-        _ => &[
-            Kind::Reader,
-            Kind::Reader,
-            Kind::Writer,
-            Kind::PoolReader,
-            Kind::PoolWriter,
-            Kind::ShardReader,
-            Kind::ShardWriter,
-            Kind::Tap,
-        ],
+        _ => content.kinds(),
     };
     let count = match kinds.len() {
         1 => 2,
@@ -141,6 +143,8 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
         stages,
     };
     ring.repair();
+    let drives = ring.stages.iter_mut().flat_map(|stage| &mut stage.drives);
+    drives.for_each(|drive| content.fit_drive(drive));
     let on_death: Vec<Death> = ring.stages.iter().map(|_| death(dice)).collect();
     let producer_on_death = if dice.one_in(4) { Death::Close } else { death(dice) };
     // A graph that a death has ended handles no more events.
@@ -154,6 +158,7 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
         } else if producers > 1 && dice.one_in(4) {
             verbs.push(Verb::CloseAll);
         }
+        content.fit_verbs(&mut verbs);
         verbs
     };
     let taps: Vec<usize> =
@@ -167,9 +172,11 @@ pub fn random(dice: &mut Dice, scale: Scale) -> SegmentPlan {
         on_death,
         producer_on_death,
         producers: (0..producers).map(|_| verbs(dice)).collect(),
-        subscribers: subscribers(dice, &taps, capacity),
+        subscribers: subscribers(dice, &taps, capacity, &content),
         looks: if dice.one_in(3) { 1 + dice.below(8) } else { 0 },
-        copies: if dice.one_in(5) { 1 + dice.below(6) } else { 0 },
+        // An onlooker copies no messages.
+        copies: if dice.one_in(5) && !content.has_lengths() { 1 + dice.below(6) } else { 0 },
+        content,
         ring,
     }
 }
@@ -182,12 +189,19 @@ fn together(dice: &mut Dice, ring: &RingPlan) -> Option<[(usize, usize); 2]> {
     (one.0 != other.0 && dice.one_in(2)).then_some([one, other])
 }
 
-fn subscribers(dice: &mut Dice, taps: &[usize], capacity: usize) -> Vec<(usize, Drive)> {
+fn subscribers(
+    dice: &mut Dice,
+    taps: &[usize],
+    capacity: usize,
+    content: &Content,
+) -> Vec<(usize, Drive)> {
     let mut all = Vec::new();
     for &tap in taps {
         for _ in 0..1 + dice.below(2) {
             let quirk = dice.one_in(2).then(|| (1 + dice.below(5), Quirk::Leave));
-            all.push((tap, Drive { quirk, ..drive(dice, capacity) }));
+            let mut drive = Drive { quirk, ..drive(dice, capacity) };
+            content.fit_drive(&mut drive);
+            all.push((tap, drive));
         }
     }
     all

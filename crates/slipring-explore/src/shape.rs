@@ -17,6 +17,8 @@ pub enum Shape {
     Rings,
     /// A ring that processes share, which die and come again.
     Processes,
+    /// The same, of messages, blocks, or events that are copied.
+    Contents,
     /// One full ring, whose producers are closed while they wait for room; or one whose last
     /// producer goes while another one comes.
     Closing,
@@ -30,13 +32,14 @@ pub enum Shape {
 
 impl Shape {
     /// All families.
-    pub const ALL: [Shape; 10] = [
+    pub const ALL: [Shape; 11] = [
         Shape::Handles,
         Shape::Handlers,
         Shape::Visitors,
         Shape::Disrupted,
         Shape::Rings,
         Shape::Processes,
+        Shape::Contents,
         Shape::Closing,
         Shape::Bare,
         Shape::Pools,
@@ -46,7 +49,7 @@ impl Shape {
     /// The family of a seed. The more the parts of a program can do to each other, the more
     /// programs a family has.
     pub fn of(seed: u64) -> Shape {
-        const SHARES: [Shape; 16] = [
+        const SHARES: [Shape; 18] = [
             Shape::Handles,
             Shape::Processes,
             Shape::Handlers,
@@ -58,9 +61,11 @@ impl Shape {
             Shape::Rings,
             Shape::Processes,
             Shape::Taps,
+            Shape::Contents,
             Shape::Pools,
             Shape::Closing,
             Shape::Processes,
+            Shape::Contents,
             Shape::Handlers,
             Shape::Bare,
         ];
@@ -76,6 +81,7 @@ impl Shape {
             Shape::Disrupted => "disrupted",
             Shape::Rings => "rings",
             Shape::Processes => "processes",
+            Shape::Contents => "contents",
             Shape::Closing => "closing",
             Shape::Bare => "bare",
             Shape::Pools => "pools",

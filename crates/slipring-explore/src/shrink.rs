@@ -214,6 +214,9 @@ fn smaller_segments(segment: &SegmentPlan) -> Vec<SegmentPlan> {
     for subscriber in 0..segment.subscribers.len() {
         push(&|segment| _ = segment.subscribers.remove(subscriber));
     }
+    for smaller in segment.content.smaller() {
+        push(&|segment| segment.content = smaller.clone());
+    }
     push(&|segment| segment.together = None);
     push(&|segment| segment.looks = 0);
     push(&|segment| segment.copies = 0);

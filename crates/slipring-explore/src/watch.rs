@@ -171,6 +171,7 @@ impl Watch {
                 self.stage
             ));
         }
+        self.check_bytes(seq, event);
         point();
         // Another thread may have written to the slot: the compiler must not remember the first
         // look.
@@ -182,8 +183,16 @@ impl Watch {
                 self.stage
             ));
         }
+        self.check_bytes(seq, event);
         self.log.check_marks(self.stage, seq);
         own(&first.trail())
+    }
+
+    /// Checks the bytes of an event beside its parts.
+    fn check_bytes(&self, seq: u64, event: &dyn Seen) {
+        if let Some(flaw) = event.flaw() {
+            self.log.violation(format!("stage s{} got {flaw} at {seq}", self.stage));
+        }
     }
 
     /// Returns the trails that an event may have before this stage.

@@ -8,6 +8,7 @@ mod twists;
 
 use slipring_coherence::{Dice, Schedule};
 
+use crate::content::Content;
 use crate::plan::{By, Drive, Front, Quirk, Verb, Waits};
 use crate::program::{Actor, Look, Observes, Program};
 use crate::segment;
@@ -26,8 +27,12 @@ pub fn program(shape: Shape, seed: u64) -> Program {
     let dice = &mut dice;
     let scale = Scale::random(dice);
     let mut program = Program { keeps: dice.one_in(2), ..Program::default() };
-    if shape == Shape::Processes {
-        program.segments.push(segment::random(dice, scale));
+    if matches!(shape, Shape::Processes | Shape::Contents) {
+        let content = match shape {
+            Shape::Contents => Content::random(dice),
+            _ => Content::Events,
+        };
+        program.segments.push(segment::random(dice, scale, content));
         return program;
     }
     let rings = if shape == Shape::Rings { 2 } else { 1 };
@@ -117,7 +122,7 @@ pub fn program(shape: Shape, seed: u64) -> Program {
                 false => await_a_stage(dice, &mut program),
             }
         }
-        Shape::Processes => {}
+        Shape::Processes | Shape::Contents => {}
     }
     for ring in 0..program.rings.len() {
         for stage in 0..program.rings[ring].stages.len() {
@@ -156,6 +161,10 @@ pub fn schedule(program: &Program, seed: u64) -> Schedule {
             && !ring.is_inline()
             && !quirks.any(|(_, quirk)| matches!(quirk, Quirk::Publish(_) | Quirk::Nested(_)))
     });
+    // A message is one run of slots, however short the others are.
+    let has_messages = program.segments.iter().any(|segment| segment.content.has_lengths());
+    let short_runs = schedule.short_runs && !has_messages;
+    let schedule = Schedule { short_runs, ..schedule };
     match all_notified && Dice::new(!seed).one_in(2) {
         true => Schedule { rescues: false, spurious: 0, leaps: 0, deaths: 0, ..schedule },
         false => schedule,

@@ -29,6 +29,8 @@ pub trait Acts {
     fn act(&mut self, verb: Verb, log: &Log) -> Result<(), ClaimError>;
     /// Publishes one event. Returns its identity and its position.
     fn put(&mut self, log: &Log) -> Result<(u64, u64), WaitError>;
+    /// Closes the ring for all producers, if it is one of several that can.
+    fn close_all(self: Box<Self>) {}
 }
 
 /// Does what the verb says, except for those that need the producer itself. Returns whether the
@@ -45,8 +47,21 @@ pub fn act(producer: &mut dyn Acts, verb: Verb, log: &Log) -> bool {
     }
 }
 
+/// Notes the fates of events that a call has published at once, from a position on, or not.
+pub fn settle_all<X>(log: &Log, ids: &[u64], result: &Result<u64, X>) {
+    for (offset, id) in ids.iter().enumerate() {
+        settle(log, *id, false, result, |first| first.wrapping_add(offset as u64));
+    }
+}
+
 /// Notes the fate of one event that a call has filled, or not.
-fn settle<T, X>(log: &Log, id: u64, filled: bool, result: &Result<T, X>, seq: impl Fn(&T) -> u64) {
+pub fn settle<T, X>(
+    log: &Log,
+    id: u64,
+    filled: bool,
+    result: &Result<T, X>,
+    seq: impl Fn(&T) -> u64,
+) {
     match result {
         Ok(value) => log.published(id, Some(seq(value))),
         Err(_) if filled => log.violation(format!("event {id:x} was filled by a call that failed")),
@@ -93,7 +108,7 @@ macro_rules! publish_all {
 
 /// Waits until all stages have handled what was published, and all readers of taps have left that
 /// were asked to, or the graph is disrupted.
-fn drain(log: &Log) {
+pub fn drain(log: &Log) {
     if let Some((stage, id)) = await_none(log, || log.behind()) {
         log.violation(format!("stage s{stage} has not handled event {id:x}, and sleeps on"));
     }
@@ -103,8 +118,12 @@ fn drain(log: &Log) {
 }
 
 macro_rules! acts {
-    ($([$($layout:ident)?] $event:ty, $producer:ty;)*) => { $(
+    ($([$($layout:ident)?] $event:ty, $producer:ty $(=> $close:ident)?;)*) => { $(
         impl$(<$layout: Layout>)? Acts for $producer {
+            $(fn close_all(self: Box<Self>) {
+                <$producer>::$close(*self);
+            })?
+
             fn put(&mut self, log: &Log) -> Result<(u64, u64), WaitError> {
                 let (id, mut filled) = (log.begin(), false);
                 let done = self.publish(|event| { filled = true; event.fill(id) });
@@ -480,7 +499,7 @@ acts! {
     [L] Event, Producer<Event, L, Single>;
     [L] Event, Producer<Event, L, Many>;
     [] Parts, SegmentProducer<Parts>;
-    [] Parts, SegmentProducer<Parts, Interleaved, Apart>;
+    [] Parts, SegmentProducer<Parts, Interleaved, Apart> => close_all;
 }
 
 impl<L: Layout> Acts for Inline<'static, Event, L> {

@@ -12,7 +12,8 @@ use std::time::Duration;
 use slipring::segment::SegmentConsumer;
 use slipring::{
     BatchError, Joined, Layout, PoolReader, PoolWriter, Reader, Reading, Seated, SeatedShard,
-    SeatedWorker, ShardReader, ShardWriter, Subscription, WaitError, Waitable, Writer, Writing,
+    SeatedWorker, SeqRange, ShardReader, ShardWriter, Subscription, WaitError, Waitable, Writer,
+    Writing,
 };
 use slipring_coherence::sync::{self, Thread};
 
@@ -81,10 +82,19 @@ pub trait Handle: Send {
     fn release_until(&mut self, _seq: u64) {}
     /// Leaves: by its own call, if it has one.
     fn leave(self: Box<Self>) {}
-    /// The handle, for a selector.
-    fn waitable(&mut self) -> &mut dyn Waitable;
-    /// Takes a batch by positions, and gives all of it back.
-    fn raw(&mut self, max: usize, see: See<'_>) -> Result<usize, BatchError>;
+    /// The handle, for a selector, if its content can be selected.
+    fn waitable(&mut self) -> &mut dyn Waitable {
+        unreachable!("a program selects no such handle")
+    }
+    /// Takes a batch by positions, and gives all of it back, if its content has such a call.
+    fn raw(&mut self, _max: usize, _see: See<'_>) -> Result<usize, BatchError> {
+        unreachable!("a program takes no positions from such a handle")
+    }
+}
+
+/// Returns the first position of a range, and their number.
+pub fn positions(range: SeqRange) -> (u64, usize) {
+    (range.first_seq(), range.len())
 }
 
 /// A handle that can be taken apart for a moment.

@@ -4,21 +4,27 @@
 
 mod acts;
 mod answers;
+mod block_producers;
+mod blocks;
 mod chains;
 mod consumers;
+mod copies;
 mod env;
 mod handles;
 mod holding;
 mod inside;
 mod memory;
+mod messages;
 mod observers;
 mod onlooker;
 mod places;
+mod plain;
 mod processes;
 mod producers;
 mod recovering;
 mod rings;
 mod runs;
+mod shared_ring;
 mod whole;
 
 use std::fmt;

@@ -7,22 +7,24 @@
 //!   after a death repeats none.
 
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use slipring::segment::{SegmentRing, shard_of_bytes};
+use slipring::segment::shard_of_bytes;
 use slipring::{ClaimError, StartAt};
+use slipring_coherence::has_died;
 use slipring_coherence::sync::{self, Builder, JoinHandle, spin_loop};
 
 use super::acts::{Acts, act};
 use super::answers::await_request;
 use super::consumers::{Driven, alternate};
 use super::env::Env;
-use super::handles::{Handle, Held};
+use super::handles::Handle;
 use super::memory::Heap;
 use super::onlooker::Onlooker;
-use crate::event::Parts;
+use super::shared_ring::{SharedRing, Sits};
 use crate::oracle::{Disruption, Log};
 use crate::plan::{Answer, By, Drive, Kind, Quirk, StagePlan, Verb};
 use crate::segment::{Death, SegmentPlan};
@@ -131,7 +133,7 @@ pub fn run(plan: &SegmentPlan, log: &Arc<Log>, first: u32) -> Result<(), sliprin
     });
     for keeper in keepers.into_iter().chain(onlooker) {
         if let Err(payload) = keeper.join() {
-            std::panic::resume_unwind(payload);
+            resume_unwind(payload);
         }
     }
     count_deaths(&heap, plan, log, first + 99_000)
@@ -148,7 +150,7 @@ fn count_deaths(
 ) -> Result<(), slipring::BuildError> {
     let Some(number) = heap.places.take(process) else { return Ok(()) };
     let ring = heap.attach(number, process)?;
-    heap.recover_all(&ring, process);
+    heap.recover_all(&*ring, process);
     let single = |stage: &StagePlan| !stage.kind.is_pool() && stage.kind != Kind::Tap;
     let stages = plan.ring.stages.iter().enumerate().filter(|(_, stage)| single(stage));
     for party in stages.map(|(stage, _)| stage).chain([ring.producer_party()]) {
@@ -187,6 +189,10 @@ fn keep(heap: &Arc<Heap>, log: &Arc<Log>, mut role: Role, deaths: &Deaths, first
         if let Ok(Ended::Over) = ended {
             return;
         }
+        let ended = match ended {
+            Err(payload) if !has_died(process) => resume_unwind(payload),
+            ended => ended,
+        };
         if ended.is_err() {
             if let Role::Producer { shared: true, .. } = role
                 && heap.needs_no_successor(process)
@@ -235,7 +241,7 @@ impl Role {
 fn live(heap: &Heap, log: &Arc<Log>, role: Role, process: u32) -> Ended {
     let Some(number) = heap.places.take(process) else { return Ended::Again };
     let ended = match heap.attach(number, process) {
-        Ok(ring) => act_out(heap, &ring, log, role, (number, process)),
+        Ok(ring) => act_out(heap, &*ring, log, role, (number, process)),
         Err(error) => {
             log.violation(format!("a process cannot attach: {error}"));
             Ended::Over
@@ -247,7 +253,7 @@ fn live(heap: &Heap, log: &Arc<Log>, role: Role, process: u32) -> Ended {
 
 fn act_out(
     heap: &Heap,
-    ring: &SegmentRing<Parts>,
+    ring: &dyn SharedRing,
     log: &Arc<Log>,
     role: Role,
     (number, process): (u32, u32),
@@ -278,6 +284,8 @@ fn act_out(
                 return ended(driven.run_until(&Env::default(), 0, || leaves(places[0].stage)));
             }
             for driven in &mut all {
+                // A call by positions of so many blocks does not wait.
+                driven.drive.max |= usize::from(driven.drive.by == By::Raw);
                 driven.drive.by = match driven.drive.by {
                     _ if selects => By::Select,
                     // A wait in one handle's call would hold up the other.
@@ -314,23 +322,16 @@ fn act_out(
                 }
                 false
             };
-            if shared {
-                // SAFETY: I1.
-                let mut producer = unsafe { ring.shared_producer(seat) };
-                let closes = go_on(&mut producer);
-                log.seated(process, party, false);
-                match closes {
-                    true => {
-                        log.disrupt(Disruption::CloseAll);
-                        producer.close_all();
-                    }
-                    false => drop(producer),
-                }
+            let mut producer = match shared {
+                true => ring.shared_producer(seat),
+                false => ring.producer(),
+            };
+            let closes = go_on(&mut *producer);
+            log.seated(process, party, false);
+            if closes && shared {
+                log.disrupt(Disruption::CloseAll);
+                producer.close_all();
             } else {
-                // SAFETY: I1.
-                let mut producer = unsafe { ring.producer() };
-                go_on(&mut producer);
-                log.seated(process, party, false);
                 drop(producer);
             }
             log.gone(process);
@@ -342,14 +343,16 @@ fn act_out(
         }
         Role::Subscriber { tap, drive, number } => {
             log.seated(process, tap, false);
-            // Each life is a reader of its own.
+            // One life begins with what is there, the next one with what comes. Each is a reader of
+            // its own.
+            let start = if process.is_multiple_of(2) { StartAt::Oldest } else { StartAt::Now };
             let subscriber = number + process as usize;
-            if let Ok(reader) = ring.subscribe(tap, StartAt::Oldest) {
+            if let Ok(reader) = ring.subscribe(tap, start) {
                 log.seated(process, tap, true);
                 log.reads(process, subscriber);
                 let watch = Watch::new(log, tap, Some(subscriber));
                 let leaves = || log.seated(process, tap, false);
-                drive_to_end(Box::new(Held::new(reader)), watch, drive, leaves);
+                drive_to_end(reader, watch, drive, leaves);
             }
             log.gone(process);
             Ended::Over
@@ -359,10 +362,10 @@ fn act_out(
 
 /// Looks at the positions and counts of a ring, whose processes die meanwhile. A stage with one
 /// handle never goes back.
-fn look_on(ring: &SegmentRing<Parts>, log: &Log, times: u64, stages: &[usize]) {
+fn look_on(ring: &dyn SharedRing, log: &Log, times: u64, stages: &[usize]) {
     let mut before: Vec<u64> = Vec::new();
     for _ in 0..times {
-        drop(ring.report());
+        ring.report();
         let places: Vec<u64> =
             stages.iter().map(|&stage| log.place(ring.position(stage))).collect();
         for (number, (earlier, later)) in before.iter().zip(&places).enumerate() {
@@ -377,26 +380,9 @@ fn look_on(ring: &SegmentRing<Parts>, log: &Log, times: u64, stages: &[usize]) {
 }
 
 /// Makes the handle of a place on a seat of this process.
-fn sit(
-    heap: &Heap,
-    ring: &SegmentRing<Parts>,
-    log: &Arc<Log>,
-    place: &Place,
-    seat: usize,
-) -> Driven {
+fn sit(heap: &Heap, ring: &dyn SharedRing, log: &Arc<Log>, place: &Place, seat: usize) -> Driven {
     let Place { stage, kind, handle: number, mut drive } = *place;
-    // SAFETY: I1, and the stage was declared with this kind.
-    let mut handle: Box<dyn Handle> = unsafe {
-        match kind {
-            Kind::Reader => Box::new(Held::new(ring.reader(stage))),
-            Kind::Writer => Box::new(Held::new(ring.writer(stage))),
-            Kind::PoolReader => Box::new(Held::new(ring.pool_reader(stage, seat))),
-            Kind::PoolWriter => Box::new(Held::new(ring.pool_writer(stage, seat))),
-            Kind::ShardReader => Box::new(Held::new(ring.shard_reader(stage, number))),
-            Kind::ShardWriter => Box::new(Held::new(ring.shard_writer(stage, number))),
-            Kind::Tap => unreachable!("a tap has no handles, but readers that join"),
-        }
-    };
+    let mut handle = ring.handle(Sits { stage, kind, seat, number });
     let mut watch = Watch::new(log, stage, None);
     match kind.is_pool() {
         // A worker is told with each chunk, so any event may come again after a death.
@@ -436,13 +422,7 @@ fn pass_over(heap: &Heap, log: &Log, handle: &mut dyn Handle, watch: &Watch, num
 
 /// Publishes some requests, one after the other, and waits for each answer. Returns whether the
 /// stream goes on.
-fn ask(
-    producer: &mut dyn Acts,
-    ring: &SegmentRing<Parts>,
-    log: &Log,
-    times: u64,
-    how: Answer,
-) -> bool {
+fn ask(producer: &mut dyn Acts, ring: &dyn SharedRing, log: &Log, times: u64, how: Answer) -> bool {
     for _ in 0..times {
         let (id, seq) = loop {
             match producer.put(log).map_err(ClaimError::from) {

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use slipring::segment::{Proof, SegmentRing};
+use slipring::segment::Proof;
 
 use super::places::Places;
-use crate::event::Parts;
+use super::shared_ring::SharedRing;
 use crate::oracle::Log;
 use crate::plan::Kind;
 
@@ -18,7 +18,7 @@ pub struct Proofs {
     pub process: u32,
     pub log: Arc<Log>,
     /// A ring that has no handles, for a look at the words of the dead.
-    pub looker: Option<Arc<SegmentRing<Parts>>>,
+    pub looker: Option<Arc<dyn SharedRing>>,
 }
 
 impl Proof for Proofs {
@@ -43,7 +43,7 @@ impl Proof for Proofs {
 }
 
 /// Returns whether a dead producer, the participant `number`, had begun to leave.
-pub fn is_leaving(ring: &SegmentRing<Parts>, number: u32) -> bool {
+pub fn is_leaving(ring: &dyn SharedRing, number: u32) -> bool {
     let mut seats = ring.seats_of(ring.producer_party()).map(|seat| ring.seat(seat));
     seats.any(|seat| seat.owner() == Some(number) && seat.is_leaving())
 }
@@ -59,7 +59,7 @@ struct Before {
 }
 
 impl Before {
-    fn look(ring: &SegmentRing<Parts>, log: &Log, number: u32, dead: u32) -> Before {
+    fn look(ring: &dyn SharedRing, log: &Log, number: u32, dead: u32) -> Before {
         let leaves = is_leaving(ring, number);
         if leaves {
             log.dies_leaving(dead);
@@ -78,7 +78,7 @@ impl Before {
         Before { last, reader }
     }
 
-    fn check(self, ring: &SegmentRing<Parts>, log: &Log) {
+    fn check(self, ring: &dyn SharedRing, log: &Log) {
         let is_open = !ring.is_closing() && !ring.is_over();
         if self
             .last
