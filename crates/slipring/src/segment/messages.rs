@@ -174,8 +174,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// The call returns the errors of [`MessageProducer::publish`], and [`ClaimError::Gated`] if
-    /// there is no room.
+    /// The call returns the errors of [`MessageProducer::publish`], [`ClaimError::Gated`] if there
+    /// is no room, and [`ClaimError::Contended`] if other producers claim meanwhile.
     pub fn try_publish(&mut self, kind: u32, message: &[u8]) -> Result<u64, MessageError> {
         let mut claim = self.claimed(message.len(), Patience::None)?;
         claim.copy_from_slice(message);
