@@ -11,6 +11,8 @@ use super::mortal::lives;
 use super::processes::{Segment, publish_runs};
 use super::*;
 use crate::errors::WaitError;
+use crate::producer::Single;
+use crate::producer::sealed::Sharing as _;
 use crate::segment::OnDeath;
 use crate::segment::handles_for_tests::SegmentReader;
 
@@ -115,6 +117,32 @@ fn loom_the_death_of_a_leaver_is_not_told() {
             let end = reader.batch(1).map(drop).unwrap_err();
             match end {
                 WaitError::Closed => assert!(stores > 1, "closed before the producer left"),
+                WaitError::PeerDead(_) => assert!(stores <= 1, "a complete stream tells a death"),
+                end => panic!("{end}"),
+            }
+            std::mem::forget(dying.join().unwrap());
+            drop(reader);
+        });
+    }
+}
+
+/// A single producer dies while it closes the ring, after its first `stores` stores. If it has
+/// closed the ring, no call of the stage returns `PeerDead`.
+#[test]
+fn loom_the_death_of_a_closer_is_not_told() {
+    for stores in 0..3 {
+        explore(5, Some(2), move || {
+            let segment = Segment::produced(1, (1, OnDeath::Tell), Wait::Blocking);
+            let closing = segment.producer(1, 1);
+            let mut reader = segment.hasty_reader(5, 0);
+            let of_closing = segment.clone();
+            let dying = thread::spawn(move || {
+                lives(stores, || Single::leave(&closing, true, false));
+                of_closing.bytes.unlock(1);
+                closing
+            });
+            match reader.batch(1).map(drop).unwrap_err() {
+                WaitError::Closed => assert!(stores > 1, "closed before the producer closed it"),
                 WaitError::PeerDead(_) => assert!(stores <= 1, "a complete stream tells a death"),
                 end => panic!("{end}"),
             }
@@ -315,9 +343,18 @@ fn loom_twin_leaver_told() {
 }
 
 #[test]
-fn loom_twin_end_asked_early() {
+fn loom_twin_closing_seen_early() {
     caught(
         "last_out::loom_the_death_of_a_leaver_is_not_told",
+        "closing-seen-early",
+        Caught::Message("a complete stream tells a death"),
+    );
+}
+
+#[test]
+fn loom_twin_end_asked_early() {
+    caught(
+        "last_out::loom_the_death_of_a_closer_is_not_told",
         "end-asked-early",
         Caught::Message("a complete stream tells a death"),
     );

@@ -228,10 +228,13 @@ impl Processes {
         }
         let death = || seats.iter().filter_map(|seat| self.death_of(seat)).max();
         // A closing ring needs no producer. If the last producer dies after it has begun to leave,
-        // the ring closes all the same. The end is asked for after the death: a dead leaver's seat
-        // shows that it was leaving until a recovery frees it, and before that closes the ring.
-        let leaves = |seat: &Line<Seat>| seat.is_leaving();
-        let ends = || seats.iter().any(leaves) || control.status.is_closing();
+        // the ring closes all the same. The end is asked for after the death, because a producer
+        // may end the stream and then die. The seats are asked first: a dead leaver's seat shows
+        // that it was leaving until a recovery frees it, and before that closes the ring.
+        let leaves = || seats.iter().any(|seat| seat.is_leaving());
+        let is_closing = || control.status.is_closing();
+        let ends =
+            || twin!("closing-seen-early": leaves() || is_closing() => is_closing() || leaves());
         let is_needless =
             || party == control.plan.producer_party() && twin!("leaver-told": ends() => false);
         let death = twin!("end-asked-early":
