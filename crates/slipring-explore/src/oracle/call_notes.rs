@@ -30,8 +30,10 @@ pub struct Calls {
     pub batches: BTreeMap<usize, (u64, u64)>,
     /// Number of futures of each producer, by its core, that were ready since one was pending.
     pub rows: BTreeMap<usize, u64>,
-    /// Number of producers that there have been.
+    /// Number of producers that there have been, but for those of handlers.
     pub producers: usize,
+    /// Whether handlers have had producers of their own.
+    pub publish_inside: bool,
     /// Number of waits that tasks of producers have made at least.
     pub waits: u64,
 }

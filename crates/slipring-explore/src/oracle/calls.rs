@@ -129,7 +129,8 @@ impl Log {
         }
         let Err(ClaimError::TimedOut(name)) = result else { return };
         let notes = self.notes();
-        if !by_handles || notes.calls.producers != 1 || notes.comes_late {
+        let is_alone = notes.calls.producers == 1 && !notes.calls.publish_inside;
+        if !by_handles || !is_alone || notes.comes_late {
             return;
         }
         let has_taps = self.plan.stages.iter().any(|stage| stage.kind == Kind::Tap);

@@ -234,6 +234,11 @@ impl Log {
         notes.calls.producers += producers;
     }
 
+    /// Notes that a handler has a producer of its own.
+    pub fn publishes_inside(&self) {
+        self.notes().calls.publish_inside = true;
+    }
+
     /// Notes that a producer has ended.
     pub fn produced(&self) {
         self.notes().producers -= 1;

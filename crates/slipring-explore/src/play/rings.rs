@@ -169,6 +169,7 @@ impl<L: Layout, S: Sharing> AnyRing for Opened<L, S> {
         }
     }
     fn publish_one(&self) {
+        self.log.publishes_inside();
         let ring = self.ring();
         let tx = ring.as_deref().and_then(S::another).or_else(|| self.take_spare());
         if let Some(Tx::Many(producer)) = tx {
