@@ -108,17 +108,19 @@ pub fn explore(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
     step.run(&Call::cargo("run --quiet -p slipring-explore --").args(args))
 }
 
-/// Runs the cases that once failed, those that a twin still has to fail, and new random programs
-/// for a minute each.
+/// Runs the cases that once failed, those that a twin still has to fail, and random programs for a
+/// minute. The last commit's files determine the first seed: each change explores new programs, and
+/// a second run of the same code repeats the first.
 pub fn explored(step: &mut Step) -> Result<(), Trouble> {
     let run = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
     for file in layout::CASES {
         explore(step, &run(&["--cases", file]))?;
     }
-    explore(step, &run(&["60"]))?;
-    // New seeds for sinks and sources against a simulated server.
+    let first = workspace::number_of_files(&step.root).unwrap_or(1).to_string();
+    explore(step, &run(&["60", "--from", &first]))?;
+    // Seeds for sinks and sources against a simulated server.
     let simulated = Call::cargo("test -p slipring-nats --all-features --lib simulation");
-    step.run(&simulated.env("SLIPRING_SEEDS", "2000"))
+    step.run(&simulated.env("SLIPRING_SEED", first).env("SLIPRING_SEEDS", "2000"))
 }
 
 /// Runs the models of the memory orderings whose names contain one of `filters`, or all models if

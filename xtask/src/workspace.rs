@@ -47,6 +47,14 @@ pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Returns a number that the last commit's files determine, or `None` without git.
+pub fn number_of_files(root: &Path) -> Option<u64> {
+    let git =
+        Command::new("git").args(["rev-parse", "HEAD^{tree}"]).current_dir(root).output().ok()?;
+    let digits = str::from_utf8(git.stdout.get(..12)?).ok()?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
 /// Returns all files below `folder`, relative to `root`, without `target` and `.git`.
 fn walk(root: &Path, folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();

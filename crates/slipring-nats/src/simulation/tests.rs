@@ -47,7 +47,7 @@ fn failure(case: &Case) -> Option<(Case, String)> {
 fn promises_hold_for_random_seeds() {
     let twin = std::env::var("SLIPRING_TWIN").ok();
     let (first, number) = match (number("SLIPRING_SEED"), number("SLIPRING_SEEDS")) {
-        (Some(seed), _) => (seed, 1),
+        (Some(seed), number) => (seed, number.unwrap_or(1)),
         (None, Some(number)) => (fastrand::u64(..1 << 40), number),
         (None, None) => (0, SEEDS),
     };
