@@ -12,7 +12,7 @@ use super::shared_ring::SharedRing;
 use crate::oracle::Log;
 use crate::plan::Kind;
 
-/// The proof of deaths that one process has.
+/// A process's proof of deaths.
 pub struct Proofs {
     pub places: Arc<Places>,
     pub process: u32,

@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `cargo test -p slipring-nats --lib simulation` | repeats the files' cases, and runs some seeds |
 //! | with `SLIPRING_SEEDS=100000` | runs so many other seeds, from a random one on |
-//! | with `SLIPRING_SEED=59` | runs one seed, or so many from that one on |
+//! | with `SLIPRING_SEED=59` | runs this seed, or so many from it on |
 //! | with `SLIPRING_TWIN=begin-alone` | plants a defect, and looks for a seed that fails with it |
 //!
 //! # Twins
