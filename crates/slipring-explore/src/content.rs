@@ -1,13 +1,11 @@
 //! The contents of segments as plain data, and the calls that they have.
 
 use serde::{Deserialize, Serialize};
+use slipring::segment::CELL;
 use slipring_coherence::Dice;
 
 use crate::bytes::Block;
 use crate::plan::{By, Drive, Kind, Quirk, Verb};
-
-/// Size of a message's cell, in bytes.
-const CELL: usize = slipring::segment::CELL;
 
 /// Kind of the events in a segment's slots.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -221,7 +221,7 @@ impl Log {
     }
 
     /// Whether a stage has skipped an event.
-    pub fn skipped_some(&self) -> bool {
+    fn skipped_some(&self) -> bool {
         !self.notes().skipped.is_empty()
     }
 }

@@ -3,7 +3,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use slipring::segment::{Delivery, MessageConsumer, MessageError, MessageProducer, Sharing};
+use slipring::segment::{
+    CELL, Delivery, Message, MessageConsumer, MessageError, MessageProducer, Sharing,
+};
 use slipring::{BatchError, ClaimError, Joined, Seated, WaitError};
 use slipring_coherence::sync;
 
@@ -14,8 +16,7 @@ use crate::bytes::{self, Text, fill};
 use crate::oracle::Log;
 use crate::plan::Fate;
 
-/// Size of a cell and of a message's header, in bytes.
-const CELL: usize = slipring::segment::CELL;
+/// Size of a message's header, in bytes.
 const HEADER: usize = 8;
 
 /// The lengths of a segment's messages.
@@ -37,6 +38,12 @@ impl Lengths {
     fn of(&self, id: u64) -> usize {
         let number = (id as usize).checked_rem(self.lengths.len());
         number.map_or(0, |number| self.lengths[number].min(self.most))
+    }
+
+    /// Shows a message to the oracle.
+    fn show(&self, message: &Message<'_>, see: See<'_>) {
+        let len = self.of(message.kind.into());
+        see(message.seq, &Text::new(message.kind, message.bytes, len));
     }
 }
 
@@ -71,19 +78,13 @@ where
 
     fn poll(&mut self, _max: usize, see: See<'_>) -> Result<usize, WaitError> {
         let lengths = &self.lengths;
-        let handled = self.handle.poll(|message| {
-            let len = lengths.of(message.kind.into());
-            see(message.seq, &Text::new(message.kind, message.bytes, len));
-        });
+        let handled = self.handle.poll(|message| lengths.show(&message, see));
         handled.map(|handled| handled as usize)
     }
 
     fn for_each(&mut self, see: See<'_>) -> Result<u64, WaitError> {
         let lengths = &self.lengths;
-        self.handle.for_each(|message| {
-            let len = lengths.of(message.kind.into());
-            see(message.seq, &Text::new(message.kind, message.bytes, len));
-        })
+        self.handle.for_each(|message| lengths.show(&message, see))
     }
 
     #[allow(
@@ -106,8 +107,7 @@ where
         };
         let mut count = 0;
         for message in batch.iter() {
-            let len = self.lengths.of(message.kind.into());
-            see(message.seq, &Text::new(message.kind, message.bytes, len));
+            self.lengths.show(&message, see);
             count += 1;
         }
         assert_ne!(count, 0, "a batch has a message");
