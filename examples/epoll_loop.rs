@@ -32,7 +32,7 @@ mod linux {
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
         timerfd_settime,
     };
-    use slipring::{Producer, Reader, WaitError};
+    use slipring::{Producer, Reader, errors::WaitError};
     use slipring_eventfd::EventFd;
 
     /// Two rings and a timer in one event loop

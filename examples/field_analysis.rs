@@ -21,7 +21,7 @@ mod linux {
     use anyhow::{Context as _, Result, bail, ensure};
     use clap::Parser;
     use indicatif::HumanFloatCount;
-    use slipring::{BatchError, WaitError};
+    use slipring::errors::{BatchError, WaitError};
     use slipring_examples::field::{
         ANALYSIS, Block, COLD, HOT, NAME, NEWEST, SmokeName, TURN, interruption, make, pause,
         theory,

@@ -29,7 +29,7 @@ mod linux {
     use anyhow::{Context as _, Result, bail, ensure};
     use clap::Parser;
     use indicatif::BinaryBytes;
-    use slipring::{BatchError, ClaimError};
+    use slipring::errors::{BatchError, ClaimError};
     use slipring_examples::field::{
         ANALYSIS, Block, NAME, NEWEST, SmokeName, TURN, interruption, make, pause,
     };

@@ -23,7 +23,12 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::HumanCount;
-use slipring::{Fault, StartAt, Subscription, Tap, WaitError};
+use slipring::{
+    Tap,
+    errors::WaitError,
+    faults::Fault,
+    handles::{StartAt, Subscription},
+};
 
 /// A feed of prices that subscribers join and leave while it runs
 #[derive(Parser)]

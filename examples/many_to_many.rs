@@ -20,7 +20,7 @@ use std::thread;
 use anyhow::{Result, ensure};
 use clap::Parser;
 use indicatif::HumanCount;
-use slipring::Fault;
+use slipring::faults::Fault;
 
 /// Several producers, a pool of workers, and the results in order
 #[derive(Parser)]

@@ -21,7 +21,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use clap::Parser;
 use indicatif::HumanCount;
-use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
+use slipring::{
+    Wait,
+    waiting::{WaitAction, WaitContext, WaitStrategy},
+};
 
 /// A custom wait strategy: spin while the market is open, sleep while it is closed
 #[derive(Parser)]

@@ -25,7 +25,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use cpu_time::ProcessTime;
 use indicatif::HumanCount;
-use slipring::{Graph, Producer, Reader, WaitError};
+use slipring::{Graph, Producer, Reader, errors::WaitError};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 

@@ -17,7 +17,10 @@
 use std::hint::spin_loop;
 use std::thread;
 
-use slipring::{BatchError, Error, Graph, Producer, Reader, Wait, WaitError};
+use slipring::{
+    Error, Graph, Producer, Reader, Wait,
+    errors::{BatchError, WaitError},
+};
 
 /// Maximum number of events that a turn takes from one lane.
 const TURN: usize = 256;

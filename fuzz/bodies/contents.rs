@@ -8,7 +8,7 @@ use slipring::segment::{
     BlockConsumer, BlockProducer, BlockStart, Declaration, MessageConsumer, MessageProducer,
     OnDeath, SegmentRing, StageDeclaration, StageDelivery, Strided,
 };
-use slipring::{StartAt, Wait};
+use slipring::{Wait, handles::StartAt};
 
 use super::{Area, CALLS, LINE, Stops, World, soon, told};
 

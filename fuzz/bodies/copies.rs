@@ -4,10 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use slipring::segment::{
-    AtomicBytes, CopyingConsumer, CopyingProducer, Declaration, OnDeath, SegmentRing,
-    StageDeclaration, StageDelivery,
+    Apart, AtomicBytes, CopyingConsumer, CopyingProducer, Declaration, OnDeath, Seated,
+    SeatedShard, SeatedWorker, SegmentRing, StageDeclaration, StageDelivery,
 };
-use slipring::{Apart, Joined, Reading, Seated, SeatedShard, SeatedWorker, StartAt, Wait, Writing};
+use slipring::{
+    Wait,
+    handles::StartAt,
+    markers::{Joined, Reading, Writing},
+};
 
 use super::{CALLS, Stops, World, soon};
 

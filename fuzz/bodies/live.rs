@@ -18,10 +18,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use slipring::segment::{
-    Areas, Declaration, Needs, OnDeath, Participant, Proof, SegmentConsumer, SegmentProducer,
-    SegmentRing, StageDeclaration, StageDelivery, begin,
+    Areas, Declaration, Needs, OnDeath, Participant, Proof, Seated, SegmentConsumer,
+    SegmentProducer, SegmentRing, StageDeclaration, StageDelivery, begin,
 };
-use slipring::{ClaimError, Reading, Seated, Wait, WaitError, Writing};
+use slipring::{
+    Wait,
+    errors::{ClaimError, WaitError},
+    markers::{Reading, Writing},
+};
 
 #[path = "contents.rs"]
 mod contents;

@@ -157,7 +157,7 @@ pub fn run(bytes: &[u8]) {
     file.write_all_at(&bytes, 0).expect("/dev/shm has room");
     file.set_len(length).expect("/dev/shm has room");
     let summary = slipring_shm::inspect_at(&path);
-    for place in ["scale", "store", slipring::PRODUCER] {
+    for place in ["scale", "store", slipring::stages::PRODUCER] {
         // A dead process is recovered; the file names no living process.
         if let Ok(found) = Eviction::find_at(&path, place, None)
             && found.occupant().dead

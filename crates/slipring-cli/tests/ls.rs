@@ -261,7 +261,7 @@ fn readers_of_a_tap_are_listed() {
     let mut tx = me.producer().unwrap();
     let lines = part(&name);
     assert_eq!(place(&lines, "viewers"), ["viewers", "0", "0", "0", "of", "3", "readers"]);
-    let _now = me.subscribe("viewers", slipring::StartAt::Now).unwrap();
+    let _now = me.subscribe("viewers", slipring::handles::StartAt::Now).unwrap();
     (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
     let lines = part(&name);
     assert_eq!(place(&lines, "viewers"), ["viewers", "0", "2", "1", "of", "3", "readers"]);

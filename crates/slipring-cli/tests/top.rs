@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdout, Stdio};
 
 use common::{Name, Process, command, run, watched};
 use serde_json::Value;
-use slipring::{StartAt, WaitError};
+use slipring::{errors::WaitError, handles::StartAt};
 use slipring_shm::{Attached, OnDeath, Segment};
 
 /// Does nothing, unless a [`Process`] started it.

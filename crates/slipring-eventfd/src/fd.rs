@@ -18,7 +18,7 @@ use std::task::{Wake, Waker};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, retry_on_intr, write};
-use slipring::Waitable;
+use slipring::tasks::Waitable;
 
 /// A descriptor that becomes readable when a ring's handle can make progress.
 ///
@@ -31,7 +31,7 @@ use slipring::Waitable;
 ///
 /// ```
 /// use rustix::{buffer::spare_capacity, event::epoll, io::retry_on_intr};
-/// use slipring::WaitError;
+/// use slipring::errors::WaitError;
 /// use slipring_eventfd::EventFd;
 ///
 /// let (mut tx, mut rx) = slipring::unicast(64, || 0u64)?;
@@ -120,7 +120,7 @@ use slipring::Waitable;
 ///   `Alternating…Block` park.
 /// - A graph's `deadline` sends no signal. Wait with a timeout, or add a timer.
 /// - After the end of a ring `arm` always returns `true`. Stop arming a handle whose calls return
-///   [`WaitError`](slipring::WaitError).
+///   [`WaitError`](slipring::errors::WaitError).
 ///
 /// # Dropping
 ///

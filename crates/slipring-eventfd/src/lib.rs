@@ -6,8 +6,8 @@
 //! events, or a producer gets room. So the loop waits for all of its sources in one place.
 //!
 //! Only Linux has eventfd. On other systems this crate compiles and is empty. There,
-//! `slipring::Selector` waits for several rings, and the futures of `slipring` wait for rings and
-//! sockets on a runtime.
+//! `slipring::tasks::Selector` waits for several rings, and the futures of `slipring` wait for
+//! rings and sockets on a runtime.
 #![forbid(unsafe_code)]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 

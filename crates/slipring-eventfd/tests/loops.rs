@@ -15,7 +15,12 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::retry_on_intr;
-use slipring::{ClaimError, Graph, Reader, StartAt, Wait, WaitError, Waitable};
+use slipring::{
+    Graph, Reader, Wait,
+    errors::{ClaimError, WaitError},
+    handles::StartAt,
+    tasks::Waitable,
+};
 use slipring_eventfd::EventFd;
 
 const LIMIT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };

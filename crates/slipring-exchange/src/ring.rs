@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use slipring::{Graph, Layout, Producer, Wait};
+use slipring::{Graph, Producer, Wait, markers::Layout};
 use slipring_shm::{Event, Segment};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -119,7 +119,7 @@ fn main() -> ExitCode {
             hook(info);
         }
     }));
-    slipring::on_warning(|_| ());
+    slipring::waiting::on_warning(|_| ());
     match run(&options) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use slipring::{Mirror, Wait, WaitAction, WaitContext, WaitStrategy};
+use slipring::{
+    Mirror, Wait,
+    waiting::{WaitAction, WaitContext, WaitStrategy},
+};
 
 /// A ring, and the threads of its stages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

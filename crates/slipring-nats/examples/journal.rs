@@ -22,7 +22,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use orders::{Order, Shown, arguments};
-use slipring::{ClaimError, Graph, WaitError};
+use slipring::{
+    Graph,
+    errors::{ClaimError, WaitError},
+};
 use slipring_nats::{Encoding, RunningSink, Server, Sink, StreamSettings};
 use slipring_nats_server::Options;
 

@@ -16,7 +16,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use orders::{Order, Shown, arguments};
-use slipring::{BatchError, Graph, WaitError};
+use slipring::{
+    Graph,
+    errors::{BatchError, WaitError},
+};
 use slipring_nats::{Decoding, RunningSource, Server, Source};
 
 fn main() -> ExitCode {

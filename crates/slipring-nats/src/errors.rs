@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use slipring::WaitError;
+use slipring::errors::WaitError;
 
 use crate::frame::{Bad, Id};
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use checks::{refused, until, until_next};
 use common::*;
-use slipring::{Graph, WaitError};
+use slipring::{Graph, errors::WaitError};
 use slipring_nats::{Decoding, Encoding, Error, Server as At, Sink, Source, StreamSettings};
 use slipring_nats_server::Server;
 

@@ -164,7 +164,9 @@ trait PublishAt {
     fn publish_at(&mut self) -> u64;
 }
 
-impl PublishAt for slipring::Producer<u64, slipring::Interleaved, slipring::Many> {
+impl PublishAt
+    for slipring::Producer<u64, slipring::markers::Interleaved, slipring::markers::Many>
+{
     fn publish_at(&mut self) -> u64 {
         let mut slot = self.claim().unwrap();
         *slot = event(slot.seq());

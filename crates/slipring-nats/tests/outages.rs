@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use checks::{refused, says, until, until_next, until_state};
 use common::*;
-use slipring::{Producer, WaitError};
+use slipring::{Producer, errors::WaitError};
 use slipring_nats::{
     Decoding, Error, Outage, RunningSink, RunningSource, Server as At, Sink, Source, State,
     StreamSettings,

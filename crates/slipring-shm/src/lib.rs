@@ -80,8 +80,8 @@
 //! (`RemoveIPC` in logind.conf). The attached processes then continue to use a file without a name,
 //! and a program that creates a segment of that name gets a second ring. A waiting call finds
 //! within a notice that the name is lost, and warns of it, once for the segment
-//! ([`Warning::NameLost`](slipring::Warning::NameLost)). With [`Attached::require_name`], the call
-//! returns an error instead. [`Attached::has_lost_name`] checks at any time.
+//! ([`Warning::NameLost`](slipring::waiting::Warning::NameLost)). With [`Attached::require_name`],
+//! the call returns an error instead. [`Attached::has_lost_name`] checks at any time.
 //!
 //! # Trust
 //!
@@ -115,7 +115,7 @@
 //!
 //! | what another process may do | what happens to a process that copies |
 //! |---|---|
-//! | store any bytes in the segment, at any time | a wrong event, an event twice or not at all, or an error: [`WaitError::Damaged`](slipring::WaitError::Damaged), or that of an ending or a death which is not true |
+//! | store any bytes in the segment, at any time | a wrong event, an event twice or not at all, or an error: [`WaitError::Damaged`](slipring::errors::WaitError::Damaged), or that of an ending or a death which is not true |
 //! | hold up the ring, as a stage does that releases nothing | a call without a deadline waits. A call with a deadline ends by it, and a `try_` call takes a bounded number of steps |
 //! | change words under the hands of a call, for ever | the same |
 //! | hold byte locks of the file | attaching, recovering and removing return an error after a bounded time, and the dead keep their places |
@@ -176,7 +176,7 @@
 //! let publisher = std::thread::spawn(move || tx.publish(|slot| *slot = 7)); // or another process
 //! block_on(async {
 //!     assert_eq!(sum.batch_async(8).await?[0], 7);
-//!     Ok::<_, slipring::WaitError>(())
+//!     Ok::<_, slipring::errors::WaitError>(())
 //! })?;
 //! publisher.join().unwrap()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use common::oracle::retry;
 use common::*;
+use slipring::errors::{BatchError, WaitError};
 use slipring::segment::shard_of_bytes;
-use slipring::{BatchError, WaitError};
 use slipring_shm::parts::layout::{Head, STAGES_AT, StageRecord};
 use slipring_shm::{
     Attached, Blocks, Builder, HeaderProblem, Messages, OnDeath, Problem, Segment, ShardReader,

@@ -7,7 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use common::{Name, Role, listen, play, problem, say, value, watched};
-use slipring::{BatchError, ClaimError, SeqRange, StartAt, WaitError};
+use slipring::{
+    errors::{BatchError, ClaimError, WaitError},
+    handles::StartAt,
+    raw::SeqRange,
+};
 use slipring_shm::{
     Attached, Blocks, Builder, Contents, MessageError, Messages, NextMessage, Problem, Segment,
     inspect,

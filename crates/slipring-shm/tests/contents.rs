@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::items::*;
 use common::trace::{Path, Stop, Victim, mark, test_in_a_role};
 use common::*;
-use slipring::{BatchError, ClaimError, WaitError};
+use slipring::errors::{BatchError, ClaimError, WaitError};
 
 #[test]
 fn plays_a_role() {

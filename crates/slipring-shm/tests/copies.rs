@@ -15,7 +15,12 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
-use slipring::{ClaimError, StartAt, WaitError};
+use slipring::{
+    errors::{ClaimError, WaitError},
+    handles::StartAt,
+    markers::Joined,
+    segment::{Seated, SeatedShard, SeatedWorker},
+};
 use slipring_shm::{Attached, Copies, CopyingConsumer, FileProblem, Liveness, OnDeath, Problem};
 
 #[test]
@@ -311,7 +316,7 @@ trait WorksOn {
 
 macro_rules! works {
     ($($access:ident $delivery:ty),*) => {
-        $(impl WorksOn for CopyingConsumer<Block, slipring::$access, $delivery> {
+        $(impl WorksOn for CopyingConsumer<Block, slipring::markers::$access, $delivery> {
             fn work(&mut self) {
                 read!(*self);
             }
@@ -320,8 +325,8 @@ macro_rules! works {
 }
 
 works!(
-    Reading slipring::Seated, Writing slipring::Seated, Writing slipring::SeatedWorker,
-    Writing slipring::SeatedShard, Reading slipring::Joined
+    Reading Seated, Writing Seated, Writing SeatedWorker,
+    Writing SeatedShard, Reading Joined
 );
 
 /// While another process stores any bytes anywhere in the file, the worst that calls of a copying

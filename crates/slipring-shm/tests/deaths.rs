@@ -15,7 +15,11 @@ use common::oracle::{Numbered, STAGES, join, retry};
 use common::trace::{fork, wait};
 use common::*;
 use rustix::process::Signal;
-use slipring::{BatchError, ClaimError, PRODUCER, Wait, WaitError};
+use slipring::{
+    Wait,
+    errors::{BatchError, ClaimError, WaitError},
+    stages::PRODUCER,
+};
 use slipring_shm::{Attached, OnDeath, Problem, Producer, Reader, Segment};
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use slipring::{StartAt, WaitError};
+use slipring::{errors::WaitError, handles::StartAt};
 use slipring_shm::{Attached, Builder, OnDeath, Segment};
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::oracle::{Numbered, join};
 use common::*;
 use rustix::process::Signal;
-use slipring::{PRODUCER, StartAt};
+use slipring::{handles::StartAt, stages::PRODUCER};
 use slipring_shm::{
     Attached, Builder, EvictProblem, Eviction, Liveness, OnDeath, Problem, Segment, evict,
 };

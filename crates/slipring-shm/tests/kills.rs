@@ -14,7 +14,7 @@ use common::oracle::*;
 use common::trace::{Path, Stop, Victim, fork, mark, test_in_a_role, wait};
 use common::*;
 use libc::c_long;
-use slipring::{StartAt, Wait};
+use slipring::{Wait, handles::StartAt};
 
 #[test]
 fn plays_a_role() {

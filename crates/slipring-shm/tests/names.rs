@@ -16,7 +16,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use slipring::{BatchError, ClaimError, NameLost, WaitError, Warning};
+use slipring::{
+    errors::{BatchError, ClaimError, NameLost, WaitError},
+    waiting::Warning,
+};
 use slipring_shm::{Attached, Segment};
 
 /// Longest time that a wait of these tests may take.
@@ -51,7 +54,7 @@ fn count_warnings() {
         }
         other => say(other),
     };
-    assert!(slipring::on_warning(hook));
+    assert!(slipring::waiting::on_warning(hook));
 }
 
 fn deadline(time: Duration) -> Instant {
@@ -95,7 +98,7 @@ fn role_task() {
         say(format!("removed {}", lost.path.display()));
         WARNINGS.fetch_add(1, Relaxed);
     };
-    assert!(slipring::on_warning(hook));
+    assert!(slipring::waiting::on_warning(hook));
     let name = value("NAME");
     let attached = join(&Segment::<u64>::open(&name).unwrap());
     let mut sum = attached.reader("sum").unwrap();

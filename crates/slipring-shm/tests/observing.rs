@@ -16,7 +16,7 @@ use common::clients::{Python, source, word_of};
 use common::observed::*;
 use common::*;
 use serde_json::Value;
-use slipring::StartAt;
+use slipring::handles::StartAt;
 use slipring_shm::{Attached, Reader, inspect};
 
 /// Python program that loads the client as a module. It waits for a line before each load of the

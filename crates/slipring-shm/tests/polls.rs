@@ -10,7 +10,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::*;
-use slipring::{BatchError, ClaimError, ConflateError, Sent, StartAt, WaitError};
+use slipring::{
+    errors::{BatchError, ClaimError, ConflateError, WaitError},
+    handles::{Sent, StartAt},
+};
 use slipring_shm::{Attached, Blocks, OnDeath, Segment};
 
 #[test]

@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 use common::oracle::retry;
 use common::trace::{PLACE_STEPS, Path, Victim, fork, mark, test_in_a_role, wait};
 use common::*;
-use slipring::{BatchError, ClaimError, SeqRange, WaitError};
+use slipring::{
+    errors::{BatchError, ClaimError, WaitError},
+    raw::SeqRange,
+};
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{Attached, PoolWriter, Problem, Producer, Reader};
 

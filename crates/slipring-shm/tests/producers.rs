@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::oracle::{Journal, retry};
 use common::trace::{PLACE_STEPS, Path, Victim, fork, mark, test_in_a_role, wait};
 use common::*;
-use slipring::{ClaimError, WaitError};
+use slipring::errors::{ClaimError, WaitError};
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{Attached, Problem, Reader, SharedProducer};
 

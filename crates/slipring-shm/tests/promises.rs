@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use common::trace::{Path, Stop, Victim, mark, test_in_a_role};
 use common::*;
 use rustix::process::Signal;
-use slipring::{Wait, WaitError};
+use slipring::{Wait, errors::WaitError};
 use slipring_shm::{
     Awaited, Event, OnDeath, Problem, Promise, PromiseError, PromiseSegment, Segment, SegmentError,
 };

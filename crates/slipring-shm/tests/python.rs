@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use common::clients::source;
 use common::observed::*;
 use common::*;
-use slipring::StartAt;
+use slipring::handles::StartAt;
 use slipring_shm::parts::layout::Head;
 use slipring_shm::{Ending, Liveness, OnDeath, Segment};
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use slipring::{MemoryLimit, StartAt};
+use slipring::{errors::MemoryLimit, handles::StartAt};
 use slipring_shm::parts::layout::{self, Head, Header, StageRecord};
 use slipring_shm::parts::machine;
 use slipring_shm::{

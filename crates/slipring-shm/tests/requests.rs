@@ -10,7 +10,7 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use slipring::{Wait, WaitError};
+use slipring::{Wait, errors::WaitError};
 use slipring_shm::{
     Attached, Awaited, OnDeath, PromiseError, PromiseSegment, Reader, Segment, evict,
 };

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::oracle::retry;
 use common::trace::{PLACE_STEPS, Path, Victim, fork, mark, test_in_a_role, wait};
 use common::*;
-use slipring::{BatchError, ClaimError, WaitError};
+use slipring::errors::{BatchError, ClaimError, WaitError};
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{Attached, OnDeath, Problem, Producer, Reader, ShardWriter};
 

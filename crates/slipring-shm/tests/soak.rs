@@ -15,7 +15,7 @@ use common::oracle::{Journal, Numbered, Shape, TAP, Tapped, World, join};
 use common::trace::fork;
 use common::*;
 use libc::pid_t;
-use slipring::{Wait, WaitError};
+use slipring::{Wait, errors::WaitError};
 use slipring_shm::Attached;
 
 #[test]

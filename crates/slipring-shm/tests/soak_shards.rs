@@ -16,7 +16,7 @@ use common::trace::fork;
 use common::*;
 use libc::pid_t;
 use slipring::segment::shard_of_bytes;
-use slipring::{Wait, WaitError};
+use slipring::{Wait, errors::WaitError};
 use slipring_shm::{Blocks, Contents, Event, Problem, Segment, SegmentError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

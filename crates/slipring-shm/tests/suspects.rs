@@ -8,7 +8,7 @@ mod common;
 use std::ops::Range;
 
 use common::watched;
-use slipring::{BatchError, WaitError};
+use slipring::errors::{BatchError, WaitError};
 use slipring_shm::{Attached, Producer, Reader, Segment, Writer};
 
 /// Positions at which the ring begins. Two of them are so high that the positions wrap during the
@@ -138,7 +138,7 @@ fn passed_over_events_are_released_as_they_are_and_counted() {
 
         let mut add = ring.add();
         assert_eq!(ring.seen(), [100]);
-        assert!(matches!(ring.tx.try_claim_n(2), Err(slipring::ClaimError::Gated { .. })));
+        assert!(matches!(ring.tx.try_claim_n(2), Err(slipring::errors::ClaimError::Gated { .. })));
         assert_eq!(add.pass_over_suspects().unwrap(), 4);
         ring.assert_suspects(&add, 0..0);
         assert_eq!((add.next_seq(), ring.skipped()), (start.wrapping_add(5), 4));

@@ -8,7 +8,10 @@ use std::time::Duration;
 use common::oracle::{Numbered, join, retry};
 use common::*;
 use rustix::process::Signal;
-use slipring::{StartAt, SubscribeError, WaitError};
+use slipring::{
+    errors::{SubscribeError, WaitError},
+    handles::StartAt,
+};
 use slipring_shm::{Attached, OnDeath, Problem, Segment, inspect};
 
 #[test]

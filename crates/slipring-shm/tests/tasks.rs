@@ -18,7 +18,7 @@ use std::time::Duration;
 use common::oracle::{Numbered, join, retry};
 use common::trace::{fork, wait};
 use common::*;
-use slipring::WaitError;
+use slipring::errors::WaitError;
 use slipring_shm::{Attached, OnDeath, Producer, Reader, Segment};
 
 /// The name of the threads that sleep for tasks.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use slipring_coherence::sync::scope;
 use slipring_coherence::{Lines, Machine, Simulation, work};
-use slipring_simulated::{Graph, SharedProducer, Wait, WaitError};
+use slipring_simulated::{Graph, SharedProducer, Wait, errors::WaitError};
 
 #[global_allocator]
 static LINES: Lines = Lines;

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use slipring_coherence::sync::{Builder, Mutex, Thread, current, now, park, scope, sleep};
 use slipring_coherence::{Counts, Lines, Machine, Simulation};
-use slipring_simulated::{BatchError, Graph, Promise, StartAt, Tap, Wait, ring, unicast};
+use slipring_simulated::{
+    Graph, Promise, Tap, Wait, errors::BatchError, handles::StartAt, ring, unicast,
+};
 
 #[global_allocator]
 static LINES: Lines = Lines;

@@ -10,7 +10,10 @@ use std::time::Duration;
 use slipring_coherence::sync::{now, scope};
 use slipring_coherence::{Limit, Lines, Machine, Simulation, work};
 use slipring_simulated::{
-    BatchError, Graph, Pool, PoolWriter, Producer, Ring, SubscribeError, Wait, WaitError, Writing,
+    Graph, Pool, Producer, Ring, Wait,
+    errors::{BatchError, SubscribeError, WaitError},
+    handles::PoolWriter,
+    markers::Writing,
 };
 
 #[global_allocator]

@@ -30,7 +30,7 @@
 //! | knows its stages, and lets the library start the threads | **chain**: [`ring`](ring()) |
 //! | learns its stages at run time, or starts the threads itself | **graph**: [`Graph`] |
 //! | needs one producer and one reader, or has a loop with other work | **leases**: [`unicast`], [`Producer`], [`Consumer`] |
-//! | is built around positions | **raw positions**: [`RawProducer`], [`RawConsumer`] |
+//! | is built around positions | **raw positions**: [`RawProducer`](raw::RawProducer), [`RawConsumer`](raw::RawConsumer) |
 //! | runs on an async runtime | **tasks**: [`Producer::publish_async`], [`Consumer::batch_async`] |
 //! | asks a stage, and waits for its answer | any of them: [`Producer::ask`] |
 //! | hands over a single value between any two threads | no ring: a [`promise`](promise()) |
@@ -49,16 +49,16 @@
 //! |---|---|---|
 //! | How do I begin? | [first steps](guide::first_steps) | [`ring`](ring()), [`Chain::feed`], [`Chain::run`], [`Chain::spawn`] |
 //! | Which front is mine? | [fronts](guide::fronts) | |
-//! | What can a graph look like? | [shapes](guide::shapes) | [`Chain::fan_out`], [`Chain::on`], [`Key::after`] |
-//! | How do threads wait, and for how long? | [waiting](guide::waiting) | [`Wait`], [`WaitStrategy`], [`WaitError`] |
-//! | What if a stage fails? | [failing](guide::failing) | [`Error`], [`OnFault`], [`Marks`], [`Report`], [`Monitor`] |
-//! | How do readers and workers come and go? | [joining](guide::joining) | [`Tap`], [`Subscription`], [`Pool`] |
-//! | What if the ring is full? | [full rings](guide::full_rings) | [`Producer::publish_or_drop`], [`Conflator`], [`Mirror`], [`Observer`] |
-//! | How do tasks and event loops use it? | [tasks](guide::tasks) | [`Selector`], [`Waitable`] |
+//! | What can a graph look like? | [shapes](guide::shapes) | [`Chain::fan_out`], [`Chain::on`], [`Key::after`](stages::Key::after) |
+//! | How do threads wait, and for how long? | [waiting](guide::waiting) | [`Wait`], [`WaitStrategy`](waiting::WaitStrategy), [`WaitError`](errors::WaitError) |
+//! | What if a stage fails? | [failing](guide::failing) | [`Error`], [`OnFault`], [`Marks`](faults::Marks), [`Report`], [`Monitor`] |
+//! | How do readers and workers come and go? | [joining](guide::joining) | [`Tap`], [`Subscription`](handles::Subscription), [`Pool`] |
+//! | What if the ring is full? | [full rings](guide::full_rings) | [`Producer::publish_or_drop`], [`Conflator`], [`Mirror`], [`Observer`](handles::Observer) |
+//! | How do tasks and event loops use it? | [tasks](guide::tasks) | [`Selector`](tasks::Selector), [`Waitable`](tasks::Waitable) |
 //! | How do I ask a stage, and hear of the graph's end? | [promises](guide::promises) | [`Producer::ask`], [`promise`](promise()), [`Promise`], [`Awaited`] |
-//! | Where does each worker keep its state? | [worker state](guide::worker_state) | [`ReadHandler`], [`WriteHandler`] |
+//! | Where does each worker keep its state? | [worker state](guide::worker_state) | [`ReadHandler`](stages::ReadHandler), [`WriteHandler`](stages::WriteHandler) |
 //! | How do I test handlers? | [testing](guide::testing) | [`Chain::run_inline`] |
-//! | How do I make it faster? | [performance](guide::performance) | [`Contiguous`], [`Chain::sample_latency`] |
+//! | How do I make it faster? | [performance](guide::performance) | [`Contiguous`](markers::Contiguous), [`Chain::sample_latency`] |
 //! | How many threads are worth while on many cores? | [many cores](guide::many_cores) | [`Producer::publish_batches`], [`Chain::placement`] |
 //! | How does it work, in ten minutes? | [protocol](guide::protocol) | |
 //! | I come from the Disruptor, or from QuestDB. | [migrating](guide::migrating) | |
@@ -82,7 +82,7 @@
 //!   [failing](guide::failing) lists the result of each failure, and of each dropped handle, claim
 //!   or batch. The library cannot see that a handle is forgotten (`std::mem::forget`).
 //! - **Waiting ends.** If a handler's call would wait for its own thread, the call returns
-//!   [`WaitError::WaitsForItself`] instead. The page
+//!   [`WaitError::WaitsForItself`](errors::WaitError::WaitsForItself) instead. The page
 //!   [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the library
 //!   does not detect. A graph's deadline ends every call that waits for events or slots, including
 //!   a call that would otherwise never return.
@@ -111,7 +111,7 @@ mod adapters;
 mod base;
 mod chain;
 mod consumer;
-mod errors;
+pub mod errors;
 mod graph;
 pub mod guide;
 mod live;
@@ -133,37 +133,124 @@ mod wait;
 #[path = "../tests/common/watchdog.rs"]
 mod watchdog;
 
-pub use adapters::raw::{RawConsumer, RawProducer};
-pub use adapters::select::*;
-pub use adapters::task::*;
-pub use base::available_memory::{MemoryLimit, MemoryShortage};
-pub use base::fault::*;
-pub use base::name::*;
-pub use chain::*;
-pub use consumer::batch::*;
-pub use consumer::handle::*;
-pub use consumer::markers::*;
-pub use errors::*;
-pub use graph::*;
-pub use live::monitor::Monitor;
-pub use live::pool::Pool;
-pub use live::tap::{LeaveHandle, StartAt, Subscription, Tap};
-pub use observe::mirror::{Mirror, MirrorHandle};
-pub use observe::observer::{ObserveError, Observed, Observer};
-pub use observe::words::Plain;
-pub use processes::markers::{Seated, SeatedShard, SeatedWorker};
-pub use processes::producer::Apart;
-pub use producer::claim::*;
-pub use producer::conflate::*;
-pub use producer::*;
+pub use chain::{Chain, ring};
+pub use consumer::batch::Batch;
+pub use consumer::handle::{Consumer, Reader, Writer};
+pub use errors::{error::Error, report::Report};
+pub use graph::{Graph, Ring, unicast};
+pub use live::{monitor::Monitor, pool::Pool, tap::Tap};
+pub use observe::mirror::Mirror;
+pub use producer::claim::Slot;
+pub use producer::conflate::Conflator;
+pub use producer::{Producer, SharedProducer};
 pub use promise::{Awaited, Promise, promise};
-pub use ring::events::*;
-pub use ring::policy::{Faulted, Marks, OnFault, Verdict};
-pub use ring::seq_range::SeqRange;
-pub use ring::slots::{Contiguous, Interleaved, Layout};
-pub use run::*;
-pub use wait::warning::{Warning, on_warning};
-pub use wait::{UnknownWait, Wait, WaitAction, WaitContext, WaitLearner, WaitStrategy};
+pub use ring::events::At;
+pub use ring::policy::OnFault;
+pub use run::Pipeline;
+pub use wait::Wait;
+
+pub mod faults {
+    //! Faults of stages: what a handler may return, and what a policy sees and decides.
+    //!
+    //! A handler that can fail names [`Fault`], or returns an error type of its own. A program that
+    //! does not stop at the first failure gives a stage a policy ([`OnFault`](crate::OnFault)), and
+    //! may name the other items then. The page [failing](crate::guide::failing) compares the
+    //! policies.
+    pub use crate::base::fault::{Fault, Outcome};
+    pub use crate::ring::policy::{Faulted, Marks, Verdict};
+}
+
+pub mod handles {
+    //! The handles of pools, shards, taps and mirrors, and the views of lent events.
+    //!
+    //! Calls return these types, so most programs use them without naming them. A program names one
+    //! of them where it stores the value in a struct, or passes it to a function.
+    pub use crate::chain::Inline;
+    pub use crate::consumer::handle::{PoolReader, PoolWriter, ShardReader, ShardWriter};
+    pub use crate::live::tap::{LeaveHandle, StartAt, Subscription};
+    pub use crate::observe::mirror::MirrorHandle;
+    pub use crate::observe::observer::{Observed, Observer};
+    pub use crate::producer::{claim::Slots, conflate::Sent};
+    pub use crate::ring::events::{Events, EventsIter, EventsIterMut, EventsMut};
+}
+
+pub mod markers {
+    //! The type parameters of rings, chains and handles.
+    //!
+    //! A handle's type says how its ring lays out the slots, whether producers share the ring, and
+    //! what a stage may do with an event. Programs name these types in the signatures of functions
+    //! and in the fields of structs. The markers have no values, and no program implements their
+    //! traits, except [`Plain`].
+    pub use crate::chain::{Branch, FanOut, MayWrite, Sequential};
+    pub use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Writing};
+    pub use crate::observe::words::Plain;
+    pub use crate::producer::conflate::Publisher;
+    pub use crate::producer::{Many, Single};
+    pub use crate::ring::slots::{Contiguous, Interleaved, Layout};
+}
+
+pub mod placement {
+    //! Where the threads of a graph run, and how many there are.
+    //!
+    //! By default each stage has a thread of its own, which the system places. A program that wants
+    //! fewer threads, or wants them on certain cores, needs this module. The crate
+    //! `slipring-machine` knows the machine's cores, and makes placements.
+    pub use crate::run::{Bound, Placement, Places, Threads};
+}
+
+pub mod raw {
+    //! Handles by position: a call claims or takes positions, and other calls access each event.
+    //!
+    //! They are for code that is built around positions, such as code that comes from another ring
+    //! library. The page [fronts](crate::guide::fronts) compares them with the other fronts.
+    pub use crate::adapters::raw::{RawConsumer, RawProducer};
+    pub use crate::ring::seq_range::SeqRange;
+}
+
+pub mod reports {
+    //! The parts of a [`Report`](crate::Report), and [`Done`], the result of a run.
+    //!
+    //! Programs that print a report do not name them. Programs that compare counts, or pass them
+    //! on, do.
+    pub use crate::errors::report::{Latency, StageReport, Turns};
+    pub use crate::run::Done;
+}
+
+pub mod stages {
+    //! The stages of graphs: their names and keys, and the handlers that run them.
+    //!
+    //! A [`Graph`](crate::Graph) returns a key for each stage that it declares. The traits
+    //! [`ReadHandler`] and [`WriteHandler`] are for handlers that are more than a closure, because
+    //! they also start, stop, or act when no event comes.
+    pub use crate::base::name::{Name, PRODUCER};
+    pub use crate::errors::build::MAX_STAGE_HANDLES;
+    pub use crate::graph::{
+        Handlers, Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey,
+        TapKey, WriterKey,
+    };
+    pub use crate::run::{ReadHandler, WriteHandler};
+}
+
+pub mod tasks {
+    //! The futures of the calls that end in `_async`, and [`Selector`], which waits for several
+    //! rings on one thread.
+    //!
+    //! Tasks await the futures without naming them. The page [tasks](crate::guide::tasks) shows
+    //! both ways to wait.
+    pub use crate::adapters::select::{Selector, Waitable};
+    #[cfg(feature = "stream")]
+    pub use crate::adapters::task::EventStream;
+    pub use crate::adapters::task::{AskAsync, BatchAsync, ClaimAsync, PublishAsync};
+}
+
+pub mod waiting {
+    //! Wait strategies of your own, and the library's warnings.
+    //!
+    //! The strategies of [`Wait`](crate::Wait) are enough for most programs. A program that knows
+    //! better when the next event comes implements [`WaitStrategy`].
+    pub use crate::wait::warning::{Warning, on_warning};
+    pub use crate::wait::{WaitAction, WaitContext, WaitLearner, WaitStrategy};
+}
 
 /// The README's examples, compiled and run as documentation tests.
 #[cfg(doctest)]

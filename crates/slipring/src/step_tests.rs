@@ -10,7 +10,10 @@ use crate::base::sync::Relaxed;
 use crate::consumer::position::{Availability, ConsumerPosition};
 
 use crate::ring::words::{ClaimWord, IDLE, PoolWord, ahead};
-use crate::{ClaimError, Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
+use crate::{
+    Graph, OnFault, errors::ClaimError, faults::Marks, markers::Interleaved, stages::ReadHandler,
+    tasks::Waitable,
+};
 
 // Frontiers and limits.
 
@@ -75,7 +78,7 @@ fn a_frontier_never_falls_below_its_lower_bound() {
     assert_eq!(core.gate(6).0, 6, "a gate goes back");
     // A tap's frontier stays at the caller's lower bound while a joiner's line holds an earlier
     // position.
-    let member = tap.subscribe(crate::StartAt::Now).unwrap();
+    let member = tap.subscribe(crate::handles::StartAt::Now).unwrap();
     let pin = control.positions.line(line(tap_stage) + 1);
     pin.store(2 << 1, Relaxed);
     assert_eq!(
@@ -132,7 +135,7 @@ fn a_producers_limit_never_falls_behind_its_claims() {
         let (mut tx, tap) = (ring.producer().into_raw(), ring.tap(tap));
         let _stage = stage.map(|stage| ring.reader(stage));
         let workers = workers.map(|workers| ring.pool_readers(workers));
-        let member = tap.subscribe(crate::StartAt::Now).unwrap();
+        let member = tap.subscribe(crate::handles::StartAt::Now).unwrap();
         let core = member.state().core.clone();
         let bound = match &workers {
             Some(workers) => workers[0].state().plan().line + 2,
@@ -568,12 +571,12 @@ struct FailingEnd<'a> {
 }
 
 impl ReadHandler<u64> for FailingEnd<'_> {
-    fn event(&mut self, event: &u64, _: crate::At) -> Result<(), crate::Fault> {
+    fn event(&mut self, event: &u64, _: crate::At) -> Result<(), crate::faults::Fault> {
         self.log.lock().unwrap().push(event.to_string());
         assert_ne!(*event, 1, "an event that panics");
         Ok(())
     }
-    fn batch_end(&mut self, next_seq: u64) -> Result<(), crate::Fault> {
+    fn batch_end(&mut self, next_seq: u64) -> Result<(), crate::faults::Fault> {
         self.log.lock().unwrap().push(format!("end {next_seq}"));
         if std::mem::take(&mut self.fails) {
             Err(std::io::Error::other("once").into())
@@ -608,7 +611,7 @@ fn a_retry_does_not_go_back_over_a_skipped_event() {
 fn a_selector_returns_ready_handles_in_turn() {
     let (mut one, mut left) = crate::unicast(8, || 0u64).unwrap();
     let (mut two, mut right) = crate::unicast(8, || 0u64).unwrap();
-    let mut selector = crate::Selector::new();
+    let mut selector = crate::tasks::Selector::new();
     (0..4).for_each(|_| _ = (one.publish(|_| ()).unwrap(), two.publish(|_| ()).unwrap()));
     let turns: Vec<_> =
         (0..4).map(|_| selector.wait(&mut [&mut left, &mut right], Some(Instant::now()))).collect();

@@ -16,7 +16,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use common::{ends_well, plays};
-use slipring::{BuildError, Error, ErrorKind, Graph, Marks, MemoryLimit, MemoryShortage, Mirror};
+use slipring::{
+    Error, Graph, Mirror,
+    errors::{BuildError, ErrorKind, MemoryLimit, MemoryShortage},
+    faults::Marks,
+};
 
 struct Counting;
 
@@ -81,7 +85,7 @@ const BUILDS: [(&str, Build); 9] = [
     }),
     ("taps", |insist| {
         let graph = with!(Graph::new(2, || 0u64), insist);
-        let keys = ["a", "b", "c"].map(|name| graph.tap(name, slipring::MAX_STAGE_HANDLES));
+        let keys = ["a", "b", "c"].map(|name| graph.tap(name, slipring::stages::MAX_STAGE_HANDLES));
         graph.build().map(|_| drop(keys))
     }),
     ("a mirror", |insist| {

@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use common::{Fragile, Oops, PURPOSE, ends};
 use slipring::{
-    BuildError, Error, Graph, Marks, OnFault, PRODUCER, Pool, Tap, Wait, WaitAction, WaitContext,
-    WaitLearner, WaitStrategy,
+    Error, Graph, OnFault, Pool, Tap, Wait,
+    errors::BuildError,
+    faults::Marks,
+    stages::PRODUCER,
+    waiting::{WaitAction, WaitContext, WaitLearner, WaitStrategy},
 };
 
 /// Returns the result of a call that must not panic.
@@ -28,7 +31,7 @@ fn failed(name: &str, call: impl FnOnce() -> Result<(), Error>) {
 fn refused(name: &str, call: impl FnOnce() -> Result<(), Error>) -> BuildError {
     let error = contained(name, call).expect_err(name);
     match error.kind() {
-        slipring::ErrorKind::Build(problem) => problem.clone(),
+        slipring::errors::ErrorKind::Build(problem) => problem.clone(),
         other => panic!("{name}: {other:?}"),
     }
 }
@@ -37,7 +40,7 @@ fn refused(name: &str, call: impl FnOnce() -> Result<(), Error>) -> BuildError {
 fn a_hook_whose_drop_panics_fails_the_graph() {
     let _watched = crate::common::watched();
     ends("hooks", || {
-        let hook = |own: Fragile| move |_: &slipring::Faulted| _ = &own;
+        let hook = |own: Fragile| move |_: &slipring::faults::Faulted| _ = &own;
         let start = |own: Fragile| move |_: &str| _ = &own;
         for stages in [false, true] {
             let chain = || {
@@ -202,7 +205,9 @@ fn a_build_that_fails_late_contains_panics_of_dropped_events() {
 }
 
 /// Returns the pool, with its event type fixed.
-fn pool_of(pool: Pool<Fragile, slipring::Writing>) -> Pool<Fragile, slipring::Writing> {
+fn pool_of(
+    pool: Pool<Fragile, slipring::markers::Writing>,
+) -> Pool<Fragile, slipring::markers::Writing> {
     pool
 }
 
@@ -313,11 +318,11 @@ fn a_panic_of_an_uncalled_closures_drop_is_contained() {
     let _watched = crate::common::watched();
     ends("not called", || {
         struct NoStart;
-        impl slipring::ReadHandler<u64> for NoStart {
-            fn start(&mut self) -> Result<(), slipring::Fault> {
+        impl slipring::stages::ReadHandler<u64> for NoStart {
+            fn start(&mut self) -> Result<(), slipring::faults::Fault> {
                 Err(Oops(1).into())
             }
-            fn event(&mut self, _: &u64, _: slipring::At) -> Result<(), slipring::Fault> {
+            fn event(&mut self, _: &u64, _: slipring::At) -> Result<(), slipring::faults::Fault> {
                 Ok(())
             }
         }

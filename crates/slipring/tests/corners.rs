@@ -11,8 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BatchError, BuildError, ErrorKind, Graph, Many, Monitor, OnFault, Ring, Selector,
-    SharedProducer, StartAt, Wait, WaitAction, WaitContext, WaitError, WaitStrategy,
+    Graph, Monitor, OnFault, Ring, SharedProducer, Wait,
+    errors::{BatchError, BuildError, ErrorKind, WaitError},
+    handles::StartAt,
+    markers::Many,
+    tasks::Selector,
+    waiting::{WaitAction, WaitContext, WaitStrategy},
 };
 
 /// Publishes an event (position 0), a tombstone (1 to 4), and another event (5).

@@ -5,7 +5,7 @@ mod common;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{Graph, Monitor, PRODUCER, Wait};
+use slipring::{Graph, Monitor, Wait, stages::PRODUCER};
 
 #[test]
 fn a_running_graph_reports_positions_lags_and_free_slots() {

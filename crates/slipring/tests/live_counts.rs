@@ -10,7 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BatchError, ClaimError, Graph, Monitor, PRODUCER, Selector, Sent, StartAt, Wait, Waitable,
+    Graph, Monitor, Wait,
+    errors::{BatchError, ClaimError},
+    handles::{Sent, StartAt},
+    stages::PRODUCER,
+    tasks::{Selector, Waitable},
 };
 
 /// Polls a future by hand until it is ready.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use slipring::{BuildError, Graph, MAX_STAGE_HANDLES, Mirror, Pool, Tap, Wait};
+use slipring::{Graph, Mirror, Pool, Tap, Wait, errors::BuildError, stages::MAX_STAGE_HANDLES};
 
 /// Sizes that exceed the memory of any machine, or that overflow a machine word when the library
 /// computes with them.
@@ -12,7 +12,7 @@ const HUGE: [usize; 6] = [1 << 40, 1 << 44, 1 << 50, 1 << 62, 1 << 63, usize::MA
 
 fn problem<T>(name: &str, built: Result<T, slipring::Error>) -> BuildError {
     match built.err().unwrap_or_else(|| panic!("{name}: the build succeeded")).kind() {
-        slipring::ErrorKind::Build(problem) => problem.clone(),
+        slipring::errors::ErrorKind::Build(problem) => problem.clone(),
         other => panic!("{name}: {other:?}"),
     }
 }
@@ -117,7 +117,7 @@ fn a_tap_has_room_up_to_the_limit() {
         .wait(Wait::Blocking)
         .tap(&tap)
         .run(|p| {
-            let mut late = tap.subscribe(slipring::StartAt::Now)?;
+            let mut late = tap.subscribe(slipring::handles::StartAt::Now)?;
             p.publish(|v| *v = 7)?;
             late.batch(1)?.release();
             Ok(())

@@ -9,7 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, ConflateError, Graph, Mirror, StartAt, Wait};
+use slipring::{
+    Graph, Mirror, Wait,
+    errors::{BatchError, ConflateError},
+    handles::StartAt,
+};
 
 struct Counting;
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use common::ends;
-use slipring::{BuildError, Monitor, Pool, StartAt, Tap};
+use slipring::{Monitor, Pool, Tap, errors::BuildError, handles::StartAt};
 
 fn runs() -> u64 {
     match std::env::var_os("SLIPRING_SOAK") {
@@ -106,7 +106,10 @@ fn a_subscription_that_outlives_its_run_keeps_the_events_and_frees_the_tap() {
             .unwrap()
             .value;
         assert!(dropped.lock().unwrap().is_empty(), "the subscription may still read the events");
-        assert!(matches!(tap.subscribe(StartAt::Now), Err(slipring::SubscribeError::NotRunning)));
+        assert!(matches!(
+            tap.subscribe(StartAt::Now),
+            Err(slipring::errors::SubscribeError::NotRunning)
+        ));
         let batch = late.batch(1).unwrap();
         chain().run(|p| Ok(p.publish(|_| ())?)).unwrap();
         assert_eq!((dropped.lock().unwrap().len(), batch.len()), (4, 1));
@@ -134,7 +137,10 @@ fn a_tap_belongs_to_one_running_graph_at_a_time() {
         let (tx, pipeline) = slipring::ring(4, || 0u64).tap(&tap).spawn().unwrap();
         let error = slipring::ring(4, || 0u64).tap(&tap).run(|_| Ok(())).unwrap_err();
         assert!(
-            matches!(error.kind(), slipring::ErrorKind::Build(BuildError::Declaration { .. })),
+            matches!(
+                error.kind(),
+                slipring::errors::ErrorKind::Build(BuildError::Declaration { .. })
+            ),
             "{error}"
         );
         drop(tx);

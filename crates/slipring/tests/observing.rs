@@ -8,8 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BuildError, Cause, Graph, Mirror, MirrorHandle, ObserveError, Observed, Observer, OnFault,
-    Plain, Wait, WaitStrategy as _,
+    Graph, Mirror, OnFault, Wait,
+    errors::{BuildError, Cause, ObserveError},
+    handles::{MirrorHandle, Observed, Observer},
+    markers::Plain,
+    waiting::WaitStrategy as _,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Bomb, PURPOSE, child, ends_well, plays, quiet};
-use slipring::{BatchError, Graph, Wait};
+use slipring::{Graph, Wait, errors::BatchError};
 
 /// Builds a graph with more spinning threads than cores.
 fn build_oversubscribed() {
@@ -81,7 +81,7 @@ fn a_panic_of_the_warning_hook_fails_nothing() {
     const ROLE: &str = "a_panic_of_the_warning_hook_fails_nothing";
     if plays(ROLE) {
         quiet();
-        assert!(slipring::on_warning(|warning| {
+        assert!(slipring::waiting::on_warning(|warning| {
             assert!(!warning.to_string().is_empty());
             match WARNED.fetch_add(1, SeqCst) {
                 0 => panic!("{PURPOSE}"),
@@ -103,7 +103,9 @@ fn a_build_on_one_core_claims_nothing_about_the_graphs_threads() {
     let _watched = crate::common::watched();
     const ROLE: &str = "a_build_on_one_core_claims_nothing_about_the_graphs_threads";
     if plays(ROLE) {
-        assert!(slipring::on_warning(|warning| *WARNING.lock().unwrap() = warning.to_string()));
+        assert!(slipring::waiting::on_warning(
+            |warning| *WARNING.lock().unwrap() = warning.to_string()
+        ));
         bind_to_one_core();
         build_oversubscribed();
         let text = WARNING.lock().unwrap().clone();

@@ -8,7 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use slipring::{
-    BuildError, Cause, Error, ErrorKind, Fault, Graph, PRODUCER, Placement, Places, Threads,
+    Error, Graph,
+    errors::{BuildError, Cause, ErrorKind},
+    faults::Fault,
+    placement::{Placement, Places, Threads},
+    stages::PRODUCER,
 };
 
 use common::{PURPOSE, ends, quiet};
@@ -81,13 +85,13 @@ impl Fake {
         }
     }
 
-    fn bound_to(&self, place: &str) -> Result<slipring::Bound, Fault> {
+    fn bound_to(&self, place: &str) -> Result<slipring::placement::Bound, Fault> {
         self.fail(place)?;
         let own = thread::current().id();
         self.0.bound.lock().unwrap().entry(place.to_owned()).or_default().push(own);
         let before = AT.replace(Some(String::leak(place.to_owned())));
         let (state, place) = (self.clone(), place.to_owned());
-        Ok(slipring::Bound::new(move || {
+        Ok(slipring::placement::Bound::new(move || {
             assert_eq!(thread::current().id(), own, "undone by another thread");
             state.0.undone.lock().unwrap().entry(place).or_default().push(own);
             AT.set(before);
@@ -110,14 +114,14 @@ impl Places for Fake {
         1
     }
 
-    fn bind(&self, thread: &str) -> Result<slipring::Bound, Fault> {
+    fn bind(&self, thread: &str) -> Result<slipring::placement::Bound, Fault> {
         if !self.asked().iter().any(|name| name == thread) {
             return Err(Fault::msg(format!("the graph has no thread `{thread}`")));
         }
         self.bound_to(thread)
     }
 
-    fn bind_to_memory(&self) -> Result<slipring::Bound, Fault> {
+    fn bind_to_memory(&self) -> Result<slipring::placement::Bound, Fault> {
         self.bound_to(MEMORY)
     }
 }
@@ -355,7 +359,7 @@ fn an_error_that_panics_in_its_text_and_its_drop_is_contained() {
 fn waits_and_warnings_count_the_cores_of_the_placement() {
     let _watched = crate::common::watched();
     static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    slipring::on_warning(|warning| WARNINGS.lock().unwrap().push(warning.to_string()));
+    slipring::waiting::on_warning(|warning| WARNINGS.lock().unwrap().push(warning.to_string()));
     let fake = Fake::default();
     let chain = slipring::ring(4, || 0).wait(slipring::Wait::BusySpin).placement(fake);
     chain.read("stage", |_, _| ()).feed(0..1, |slot, i| *slot = i).unwrap();

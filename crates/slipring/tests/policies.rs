@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use slipring::{
-    At, BatchError, Done, Error, ErrorKind, Fault, Graph, Marks, OnFault, ReadHandler, Verdict,
-    WaitError, WriteHandler,
+    At, Error, Graph, OnFault,
+    errors::{BatchError, ErrorKind, WaitError},
+    faults::{Fault, Marks, Verdict},
+    reports::Done,
+    stages::{ReadHandler, WriteHandler},
 };
 
 /// Publishes `0..count` and runs the stages on this thread.

@@ -7,7 +7,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use slipring::{BatchError, BuildError, ErrorKind, Graph, OnFault, Wait, WaitError};
+use slipring::{
+    Graph, OnFault, Wait,
+    errors::{BatchError, BuildError, ErrorKind, WaitError},
+};
 
 #[derive(Clone, Copy, Default)]
 struct Order {
@@ -357,7 +360,7 @@ fn a_key_that_panics_fails_the_stage_that_computes_it() {
         let ErrorKind::Failed(failure) = error.kind() else { panic!("{error}") };
         assert_eq!(
             failure.stage().as_str(),
-            if from_writer { "before" } else { slipring::PRODUCER }
+            if from_writer { "before" } else { slipring::stages::PRODUCER }
         );
         assert_eq!(failure.seq(), Some(5));
         assert!(error.to_string().contains("no key"), "{error}");

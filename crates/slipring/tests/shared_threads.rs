@@ -11,7 +11,13 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use slipring::{At, BatchError, ClaimError, Fault, Graph, OnFault, Pool, ReadHandler, Wait, ring};
+use slipring::{
+    At, Graph, OnFault, Pool, Wait,
+    errors::{BatchError, ClaimError},
+    faults::Fault,
+    ring,
+    stages::ReadHandler,
+};
 
 /// Every strategy that suits a graph with more threads than cores: all but busy spin.
 fn waits() -> impl Iterator<Item = Wait> {
@@ -256,7 +262,7 @@ fn a_handler_that_waits_for_room_runs_other_stages() {
                         let mut own = own.lock().unwrap();
                         own.as_mut().unwrap().publish(|slot| *slot = value - 1)?;
                     }
-                    Ok::<_, slipring::WaitError>(())
+                    Ok::<_, slipring::errors::WaitError>(())
                 })
                 .max_batch(1)
                 .read("behind", |_, _| ())
@@ -460,7 +466,7 @@ fn a_fair_choice_finds_the_only_stage_that_is_ready() {
         let (mut tx, pipeline) = ring(64, || 0u64)
             .wait(wait)
             .threads(1)
-            .read("echo", |value, _| -> Result<(), slipring::WaitError> {
+            .read("echo", |value, _| -> Result<(), slipring::errors::WaitError> {
                 if *value > 0 {
                     let mut own = own.lock().unwrap().take().unwrap();
                     for _ in 0..*value {

@@ -11,7 +11,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use slipring::{Graph, Selector, StartAt, Wait, WaitError, Waitable};
+use slipring::{
+    Graph, Wait,
+    errors::WaitError,
+    handles::StartAt,
+    tasks::{Selector, Waitable},
+};
 
 /// A waker that unparks its thread and counts its wake-ups.
 struct Unpark(Thread, AtomicUsize);

@@ -12,7 +12,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use common::{PURPOSE, child, ends_well, plays, quiet};
-use slipring::{Error, Graph, OnFault, Wait, WaitAction, WaitContext, WaitStrategy};
+use slipring::{
+    Error, Graph, OnFault, Wait,
+    waiting::{WaitAction, WaitContext, WaitStrategy},
+};
 
 /// A value whose drop panics, even while another panic is unwinding.
 struct Touchy;
@@ -79,7 +82,7 @@ fn survives(test: &str, scenario: impl FnOnce()) {
 fn a_hook_that_panics_before_its_errors_drop_panics_does_not_abort() {
     let _watched = crate::common::watched();
     survives("a_hook_that_panics_before_its_errors_drop_panics_does_not_abort", || {
-        let ended = |shows: bool, hook: fn(&slipring::Faulted)| -> Result<(), Error> {
+        let ended = |shows: bool, hook: fn(&slipring::faults::Faulted)| -> Result<(), Error> {
             slipring::ring(8, || 0u64)
                 .on_faults(hook)
                 .read("stage", move |_, _| Err::<(), _>(TouchyError(Touchy, shows)))
@@ -90,7 +93,7 @@ fn a_hook_that_panics_before_its_errors_drop_panics_does_not_abort() {
         // In the first two cases, the hook or the error's text panics, and then the error's drop.
         // In the last case, only the drop panics.
         for (shows, hook, cause) in [
-            (false, (|_| panic!("hooked {PURPOSE}")) as fn(&slipring::Faulted), "hooked"),
+            (false, (|_| panic!("hooked {PURPOSE}")) as fn(&slipring::faults::Faulted), "hooked"),
             (true, |_| (), "shown"),
             (false, |_| (), "dropped"),
         ] {

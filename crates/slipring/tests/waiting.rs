@@ -12,8 +12,12 @@ use std::time::Duration;
 
 use common::{Oops, ends};
 use slipring::{
-    At, Cause, Error, Failure, Fault, Graph, Monitor, OnFault, PRODUCER, PoolReader, ReadHandler,
-    Reader, Selector, StartAt, Subscription, Tap, Wait, WaitError, Waitable,
+    At, Error, Graph, Monitor, OnFault, Reader, Tap, Wait,
+    errors::{Cause, Failure, WaitError},
+    faults::Fault,
+    handles::{PoolReader, StartAt, Subscription},
+    stages::{PRODUCER, ReadHandler},
+    tasks::{Selector, Waitable},
 };
 
 const SOON: Duration = Duration::from_millis(if cfg!(miri) { 400 } else { 60 });
@@ -94,7 +98,7 @@ fn the_deadline_of_each_ring_ends_a_selector() {
             assert_eq!(selector.wait(&mut [&mut patient, &mut hasty], None), Some(1));
             let closed = hasty.try_batch(1).err().unwrap();
             assert!(
-                matches!(&closed, slipring::BatchError::Wait(WaitError::Failed(failure)) if is_deadline(failure)),
+                matches!(&closed, slipring::errors::BatchError::Wait(WaitError::Failed(failure)) if is_deadline(failure)),
                 "{closed}"
             );
             assert!(
@@ -369,7 +373,7 @@ fn a_consumer_that_waits_in_a_handler_of_an_earlier_stage_gets_an_error() {
         wait_for_later_stage(|last| last.for_each(|_, _| ()).unwrap_err(), between);
         wait_for_later_stage(
             |last| match last.batch_by(1, std::time::Instant::now() + common::LIMIT) {
-                Err(slipring::BatchError::Wait(closed)) => closed,
+                Err(slipring::errors::BatchError::Wait(closed)) => closed,
                 other => panic!("{other:?}"),
             },
             between,

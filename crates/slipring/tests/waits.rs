@@ -12,8 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BatchError, ClaimError, Graph, Wait, WaitAction, WaitContext, WaitError, WaitLearner,
-    WaitStrategy, Warning,
+    Graph, Wait,
+    errors::{BatchError, ClaimError, WaitError},
+    waiting::{WaitAction, WaitContext, WaitLearner, WaitStrategy, Warning},
 };
 
 /// Time after which a wake-up counts as lost, also on a busy machine.
@@ -324,13 +325,13 @@ fn publish_all_waits_on_after_a_timeout() {
     let mut idle = 0;
     let mut seen = Vec::new();
     struct Slow<'a>(&'a mut u64, &'a mut Vec<u64>);
-    impl slipring::ReadHandler<u64> for Slow<'_> {
-        fn event(&mut self, event: &u64, _: slipring::At) -> Result<(), slipring::Fault> {
+    impl slipring::stages::ReadHandler<u64> for Slow<'_> {
+        fn event(&mut self, event: &u64, _: slipring::At) -> Result<(), slipring::faults::Fault> {
             thread::sleep(Duration::from_millis(2));
             self.1.push(*event);
             Ok(())
         }
-        fn idle(&mut self) -> Result<(), slipring::Fault> {
+        fn idle(&mut self) -> Result<(), slipring::faults::Fault> {
             *self.0 += 1;
             Ok(())
         }
@@ -417,7 +418,7 @@ static WARNINGS: Mutex<Vec<Warning>> = Mutex::new(Vec::new());
 /// Installs the hook that records warnings. Every test with oversubscribed spinning threads calls
 /// it first: each warning comes once per process, and the first hook stays.
 fn note_warnings() {
-    slipring::on_warning(|warning| WARNINGS.lock().unwrap().push(warning.clone()));
+    slipring::waiting::on_warning(|warning| WARNINGS.lock().unwrap().push(warning.clone()));
 }
 
 #[test]

@@ -9,7 +9,7 @@
 
 use anyhow::Result;
 pub use slipring::Wait;
-use slipring::{Graph, Threads};
+use slipring::{Graph, placement::Threads};
 
 use super::input::Feed;
 use super::row::Row;

@@ -56,7 +56,7 @@ pub fn measure(bench: &mut Bench) -> BenchResult<Vec<(&'static str, f64)>> {
             of_thread.store(next, Relaxed);
         }
         tx.close();
-        Ok::<u64, slipring::WaitError>(next)
+        Ok::<u64, slipring::errors::WaitError>(next)
     });
     let acknowledged = || running.counters().acknowledged;
     let mut peak = 0.0_f64;

@@ -2,7 +2,7 @@
 
 use std::hint::spin_loop;
 
-use slipring::{Contiguous, Graph, Interleaved, Layout, Producer, Reader, Wait};
+use slipring::{Graph, Producer, Reader, Wait, markers::{Contiguous, Interleaved, Layout}};
 
 use super::{Rounds, Sides, StreamSpec, ping_pong, run_stream};
 use crate::work::{Check, Event};

@@ -1,7 +1,7 @@
 //! Events published in batches of ten and a hundred. Queues that have no call for batches send the
 //! events one by one.
 
-use slipring::{Contiguous, Interleaved};
+use slipring::markers::{Contiguous, Interleaved};
 
 use super::one_by_one::{StreamFn, measured, streams};
 use crate::contenders::foreign::{Producers, Programs};

@@ -1,6 +1,6 @@
 //! Compares stamps inside the slots with stamps beside the events, for several sizes of events.
 
-use slipring::{Contiguous, Interleaved};
+use slipring::markers::{Contiguous, Interleaved};
 
 use super::one_by_one::{StreamFn, measured};
 use crate::contenders::{StreamSpec, ours};

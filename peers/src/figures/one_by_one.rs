@@ -1,7 +1,7 @@
 //! Events that are published one by one, by a producer that works between them. A consumer that
 //! keeps up then competes with the producer for each cache line.
 
-use slipring::{Contiguous, Interleaved};
+use slipring::markers::{Contiguous, Interleaved};
 
 use crate::contenders::foreign::{Producers, Programs};
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use slipring::{Graph, PoolReader, Producer, Wait};
+use slipring::{Graph, Producer, Wait, handles::PoolReader};
 use slipring_machine::pin;
 
 use super::busy::RINGS;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use disruptor::{BusySpinWithSpinLoopHint, Sleep};
-use slipring::{Interleaved, Wait};
+use slipring::{Wait, markers::Interleaved};
 
 use super::one_by_one::{self, StreamFn, measured};
 use super::oversubscribed::queues::{ByBlocking, ByYielding, many_to_one};

@@ -1,6 +1,6 @@
 //! Round trips: one event at a time through two rings.
 
-use slipring::{Contiguous, Interleaved, Wait};
+use slipring::{Wait, markers::{Contiguous, Interleaved}};
 
 use crate::contenders::foreign::{Producers, Programs, Work};
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};

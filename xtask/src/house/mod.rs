@@ -213,6 +213,11 @@ impl House {
             name => self.lookup(from, name, seen),
         };
         for segment in rest {
+            // Types and modules share a namespace. So an item beside a module of the same name is a
+            // function or a constant, which contains nothing.
+            if targets.iter().any(|target| matches!(target, Target::Module(_))) {
+                targets.retain(|target| matches!(target, Target::Module(_)));
+            }
             let step = |target| match target {
                 Target::Module(module) if segment == "super" => self.parent(module),
                 Target::Module(module) => self.lookup(module, segment, seen),
@@ -366,8 +371,14 @@ pub mod tests {
     #[test]
     fn names_resolve_to_the_file_that_defines_them() {
         let house = house(&[
-            ("lib.rs", "mod base; mod ring; pub use ring::*; #[cfg(test)] mod gone;"),
-            ("base/mod.rs", "mod sync; pub(crate) use sync::{Fence as Barrier, twin};"),
+            (
+                "lib.rs",
+                "mod base; mod ring; pub use ring::*; pub use base::ring; #[cfg(test)] mod gone;",
+            ),
+            (
+                "base/mod.rs",
+                "pub fn ring() {} mod sync; pub(crate) use sync::{Fence as Barrier, twin};",
+            ),
             (
                 "base/sync.rs",
                 "pub struct Fence; macro_rules! twin { () => {} } pub(crate) use twin;",

@@ -11,7 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
-use slipring::{Bound, Fault, Graph, Places, Wait};
+use slipring::{
+    Graph, Wait,
+    faults::Fault,
+    placement::{Bound, Places},
+};
 use slipring_machine::{CpuSet, Machine, Placement, bind_thread, process_cpu};
 
 use super::experiment::{About, Case, CaseResult, Experiment, Source, Unsuitable};
@@ -203,7 +207,7 @@ fn places(machine: &Machine) -> Vec<Spot> {
 
 /// Returns the CPUs of producer and stage at a placement.
 fn assigned(machine: &Machine, placement: &Placement) -> Option<Vec<usize>> {
-    let threads = [slipring::PRODUCER, "stage"];
+    let threads = [slipring::stages::PRODUCER, "stage"];
     let assignment = machine.assign(placement, &threads).ok()?;
     threads.iter().map(|thread| assignment.cpu(thread)).collect()
 }
@@ -214,7 +218,8 @@ fn cpus(machine: &Machine, spot: &Spot) -> Vec<usize> {
 
 /// Returns CPUs of a memory node other than the node where `Placement::SameNode` puts the threads.
 fn other_node(machine: &Machine) -> Option<CpuSet> {
-    let own = machine.assign(&Placement::SameNode, &[slipring::PRODUCER, "stage"]).ok()?.node();
+    let own =
+        machine.assign(&Placement::SameNode, &[slipring::stages::PRODUCER, "stage"]).ok()?.node();
     let mut nodes = machine.nodes().iter().filter(|node| Some(node.number) != own);
     nodes.find_map(|node| {
         let cpus = node.cpus.intersection(machine.allowed());
@@ -288,7 +293,7 @@ fn round_trips(size: Size, machine: &Machine, spot: Spot) -> Case {
             });
             let mut times = Vec::with_capacity(trips as usize);
             let producing = (|| -> Result<()> {
-                let _bound = there.bind_thread(slipring::PRODUCER)?;
+                let _bound = there.bind_thread(slipring::stages::PRODUCER)?;
                 for trip in 0..trips {
                     let began = Instant::now();
                     out_tx.publish(|slot| *slot = trip)?;
@@ -339,7 +344,7 @@ impl Places for MemoryAt {
 /// A placement whose memory lies on a different node from its threads.
 struct Apart(Machine, CpuSet);
 
-impl slipring::Placement for Apart {
+impl slipring::placement::Placement for Apart {
     fn assign(&self, threads: &[String]) -> Result<Arc<dyn Places>, Fault> {
         let assignment = self.0.assign(&Placement::SameNode, threads)?;
         Ok(Arc::new(MemoryAt { cpus: self.1.clone(), threads: assignment }))

@@ -116,7 +116,7 @@ pub fn run(experiments: &[&dyn Experiment], args: &Args) -> Result<()> {
     let planned = plan(experiments, size, &machine, args)?;
     // The library warns of strategies that do not suit the machine. The lab measures these on
     // purpose.
-    slipring::on_warning(|_| ());
+    slipring::waiting::on_warning(|_| ());
     interrupt::watch()?;
     let bar = progress_bar(&planned, size);
     let usage = MachineUsage::now();

@@ -80,7 +80,7 @@ fn shown(look: Look) -> Shown {
 fn busy(test: &str) -> (Ring, Look) {
     let ring = Ring::new(test, 0);
     let mut tx = ring.me.producer().unwrap();
-    let viewer = ring.me.subscribe("viewers", slipring::StartAt::Now).unwrap();
+    let viewer = ring.me.subscribe("viewers", slipring::handles::StartAt::Now).unwrap();
     (0..8).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
     let mut parse = ring.me.reader("parse").unwrap();
     parse.poll(6, |_, _| ()).unwrap();

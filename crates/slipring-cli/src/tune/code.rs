@@ -59,7 +59,7 @@ pub fn program(candidate: &Candidate, demand: &Demand) -> String {
     line(&format!("        .read(\"stage-{last}\", |event, _| finish(event)){limit}"));
     line("        .spawn()?;");
     if let StagePlacement::Named(_) = place {
-        line("    let bound = pipeline.bind_thread(slipring::PRODUCER)?;");
+        line("    let bound = pipeline.bind_thread(slipring::stages::PRODUCER)?;");
     }
     line("    for number in 0..1000_u64 {");
     line("        tx.publish(|event| event.bytes.fill(number as u8))?;");

@@ -13,7 +13,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use fastrand::Rng;
 use hdrhistogram::Histogram;
-use slipring::{Chain, Contiguous, Fault, Interleaved, Wait};
+use slipring::{
+    Chain, Wait,
+    faults::Fault,
+    markers::{Contiguous, Interleaved},
+};
 use slipring_machine::{self as machine, Clock};
 
 use super::candidate::{Candidate, Layout, Threads};
@@ -103,7 +107,7 @@ impl Bench {
     }
 
     /// Declares the stages, and runs the chain.
-    fn through<const WORDS: usize, L: slipring::Layout + Debug>(
+    fn through<const WORDS: usize, L: slipring::markers::Layout + Debug>(
         &self,
         chain: Chain<'static, Event<WORDS>, L>,
         candidate: &Candidate,
@@ -150,7 +154,7 @@ impl Bench {
         let chain = limit(chain.read(&format!("stage-{}", self.demand.stages), last));
         let (mut tx, pipeline) = chain.spawn()?;
         // The recommended program binds its producer in the same way.
-        let bound = pipeline.bind_thread(slipring::PRODUCER)?;
+        let bound = pipeline.bind_thread(slipring::stages::PRODUCER)?;
         let own_before = machine::thread_cpu();
         let all_before = machine::process_cpu();
         machine::set_fine_timer();

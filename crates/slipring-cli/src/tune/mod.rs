@@ -151,7 +151,7 @@ pub fn run(args: &Args) -> Result<()> {
             demand.percentile()
         );
     }
-    slipring::on_warning(|_| ());
+    slipring::waiting::on_warning(|_| ());
     let places = |threads| place::allowed(&machine, threads, demand.stages);
     let alternatives = Alternatives::new(demand.stages, machine.usable_cores(), places);
     let bench = Bench { length, work: Work::of(demand.work), demand };

@@ -14,7 +14,8 @@ pub fn allowed(machine: &Machine, threads: Threads, stages: usize) -> Vec<String
         Threads::Own => (1..=stages).map(|stage| format!("stage-{stage}")).collect(),
         Threads::Shared(count) => (0..count).map(|number| format!("stages-{number}")).collect(),
     };
-    let threads: Vec<String> = std::iter::once(slipring::PRODUCER.to_owned()).chain(own).collect();
+    let threads: Vec<String> =
+        std::iter::once(slipring::stages::PRODUCER.to_owned()).chain(own).collect();
     let named =
         [Placement::Siblings, Placement::SharedCache, Placement::SameNode, Placement::Spread];
     let possible =
@@ -23,7 +24,7 @@ pub fn allowed(machine: &Machine, threads: Threads, stages: usize) -> Vec<String
 }
 
 /// Gives a chain its placement.
-pub fn apply<E: Send + 'static, L: slipring::Layout>(
+pub fn apply<E: Send + 'static, L: slipring::markers::Layout>(
     chain: Chain<'static, E, L>,
     place: &StagePlacement,
 ) -> Result<Chain<'static, E, L>> {

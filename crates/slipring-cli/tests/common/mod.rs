@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use slipring::StartAt;
+use slipring::handles::StartAt;
 use slipring_shm::Segment;
 
 pub use watchdog::watched;

@@ -3,7 +3,11 @@
 //! - I1: A check says nothing where another thread may have changed the answer while the call
 //!   returned.
 
-use slipring::{ClaimError, PRODUCER, Report, SubscribeError};
+use slipring::{
+    Report,
+    errors::{ClaimError, SubscribeError},
+    stages::PRODUCER,
+};
 
 use super::{Fate, Log};
 use crate::plan::{Front, Kind};

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use slipring::{PRODUCER, WaitError};
+use slipring::{errors::WaitError, stages::PRODUCER};
 use slipring_coherence::sync::{self, spin_loop};
 
 use super::{Fate, Log};

@@ -4,8 +4,12 @@
 
 use std::time::Duration;
 
-use slipring::{AwaitError, BatchError, Cause, ClaimError, Failure, PRODUCER, StartAt};
-use slipring::{SubscribeError, WaitError};
+use slipring::errors::{SubscribeError, WaitError};
+use slipring::{
+    errors::{AwaitError, BatchError, Cause, ClaimError, Failure},
+    handles::StartAt,
+    stages::PRODUCER,
+};
 use slipring_coherence::sync;
 
 use super::{Disruption, Fate, Log, goes_on};

@@ -20,7 +20,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use slipring::{Marks, PRODUCER, WaitError};
+use slipring::{errors::WaitError, faults::Marks, stages::PRODUCER};
 use slipring_coherence::sync;
 
 use crate::plan::{Front, Kind, RingPlan, StagePlan};

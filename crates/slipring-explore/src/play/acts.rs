@@ -8,10 +8,14 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use slipring::segment::{Interleaved, SegmentProducer};
+use slipring::segment::{Apart, SegmentProducer};
 use slipring::{
-    Apart, AwaitError, Awaited, ClaimError, ConflateError, Conflator, Inline, Layout, Many,
-    PRODUCER, Producer, Selector, Sent, Single, WaitError,
+    Awaited, Conflator, Producer,
+    errors::{AwaitError, ClaimError, ConflateError, WaitError},
+    handles::{Inline, Sent},
+    markers::{Interleaved, Layout, Many, Single},
+    stages::PRODUCER,
+    tasks::Selector,
 };
 use slipring_coherence::sync;
 

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use slipring::segment::SegmentRequest;
-use slipring::{AwaitError, Awaited, PRODUCER, WaitError};
+use slipring::{
+    Awaited,
+    errors::{AwaitError, WaitError},
+    stages::PRODUCER,
+};
 use slipring_coherence::sync;
 
 use super::handles::poll_some;

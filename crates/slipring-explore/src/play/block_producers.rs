@@ -3,7 +3,7 @@
 //! - I1: The blocks' size is that of the segment, as in `blocks`. A block is filled only while its
 //!   position is claimed.
 
-use slipring::ClaimError;
+use slipring::errors::ClaimError;
 use slipring::segment::{BlockClaim, BlockProducer, RawBlockProducer, Sharing};
 
 use super::acts::{settle, settle_all};

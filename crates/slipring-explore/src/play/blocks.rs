@@ -5,9 +5,14 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use slipring::segment::{Access, BlockBatch, BlockConsumer, Delivery, RawBlockConsumer, Stretch};
+use slipring::segment::{
+    Access, BlockBatch, BlockConsumer, Delivery, RawBlockConsumer, Seated, SeatedShard,
+    SeatedWorker, Stretch,
+};
 use slipring::{
-    BatchError, Joined, Reading, Seated, SeatedShard, SeatedWorker, SeqRange, WaitError, Writing,
+    errors::{BatchError, WaitError},
+    markers::{Joined, Reading, Writing},
+    raw::SeqRange,
 };
 use slipring_coherence::sync;
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slipring::{
-    At, Chain, Contiguous, Error, Inline, Interleaved, Layout, Many, Mirror, Monitor, OnFault,
-    Pipeline, Pool, Producer, Tap,
+    At, Chain, Error, Mirror, Monitor, OnFault, Pipeline, Pool, Producer, Tap,
+    handles::Inline,
+    markers::{Contiguous, Interleaved, Layout, Many},
 };
 
 use super::consumers::handler;

@@ -9,7 +9,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use slipring::{BatchError, Mirror, Selector, WaitError, Waitable};
+use slipring::{
+    Mirror,
+    errors::{BatchError, WaitError},
+    tasks::{Selector, Waitable},
+};
 use slipring_coherence::sync::{self, Panics};
 
 use super::env::Env;

@@ -2,10 +2,13 @@
 
 use std::cell::Cell;
 
-use slipring::segment::{Access, CopyingConsumer, CopyingProducer, Delivery, Sharing};
+use slipring::segment::{
+    Access, Apart, CopyingConsumer, CopyingProducer, Delivery, Seated, SeatedShard, SeatedWorker,
+    Sharing,
+};
 use slipring::{
-    Apart, BatchError, ClaimError, Joined, Reading, Seated, SeatedShard, SeatedWorker, Single,
-    WaitError, Writing,
+    errors::{BatchError, ClaimError, WaitError},
+    markers::{Joined, Reading, Single, Writing},
 };
 use slipring_coherence::sync;
 

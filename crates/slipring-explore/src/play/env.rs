@@ -3,7 +3,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use slipring::{MirrorHandle, Report, StartAt, SubscribeError};
+use slipring::{
+    Report,
+    errors::SubscribeError,
+    handles::{MirrorHandle, StartAt},
+};
 use slipring_coherence::sync::{Builder, JoinHandle};
 
 use super::handles::Handle;

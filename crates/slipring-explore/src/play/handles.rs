@@ -9,11 +9,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use slipring::segment::SegmentConsumer;
+use slipring::segment::{Seated, SeatedShard, SeatedWorker, SegmentConsumer};
 use slipring::{
-    BatchError, Joined, Layout, PoolReader, PoolWriter, Reader, Reading, Seated, SeatedShard,
-    SeatedWorker, SeqRange, ShardReader, ShardWriter, Subscription, WaitError, Waitable, Writer,
-    Writing,
+    Reader, Writer,
+    errors::{BatchError, WaitError},
+    handles::{PoolReader, PoolWriter, ShardReader, ShardWriter, Subscription},
+    markers::{Joined, Layout, Reading, Writing},
+    raw::SeqRange,
+    tasks::Waitable,
 };
 use slipring_coherence::sync::{self, Thread};
 

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use slipring::{BatchError, WaitError};
+use slipring::errors::{BatchError, WaitError};
 use slipring_coherence::sync;
 
 use super::handles::{Ask, Finish, Handle};

@@ -3,7 +3,12 @@
 //! - I1: Such a call may wait for its own thread, and then says so. No other error is let pass that
 //!   nothing explains.
 
-use slipring::{AwaitError, Layout, Many, PRODUCER, Producer, WaitError};
+use slipring::{
+    Producer,
+    errors::{AwaitError, WaitError},
+    markers::{Layout, Many},
+    stages::PRODUCER,
+};
 
 use crate::event::Event;
 use crate::oracle::Log;

@@ -11,7 +11,7 @@ use slipring::segment::{
     Areas, CELL, Declaration, Needs, Participant, Proof as _, SegmentRing, StageDeclaration,
     StageDelivery, blocks_on_heap, on_heap,
 };
-use slipring::{BuildError, Wait};
+use slipring::{Wait, errors::BuildError};
 
 use super::messages::Lengths;
 use super::places::{PLACES, Places};

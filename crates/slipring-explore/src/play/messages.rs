@@ -4,9 +4,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use slipring::segment::{
-    CELL, Delivery, Message, MessageConsumer, MessageError, MessageProducer, Sharing,
+    CELL, Delivery, Message, MessageConsumer, MessageError, MessageProducer, Seated, Sharing,
 };
-use slipring::{BatchError, ClaimError, Joined, Seated, WaitError};
+use slipring::{
+    errors::{BatchError, ClaimError, WaitError},
+    markers::Joined,
+};
 use slipring_coherence::sync;
 
 use super::acts::settle;

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use slipring::StartAt;
+use slipring::handles::StartAt;
 use slipring_coherence::sync::{sleep, spin_loop};
 use slipring_coherence::{Machine, Report, Schedule, Simulation, Topology};
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use slipring::{MirrorHandle, ObserveError, Observed};
+use slipring::{
+    errors::ObserveError,
+    handles::{MirrorHandle, Observed},
+};
 use slipring_coherence::sync;
 
 use crate::oracle::Log;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use slipring::{ClaimError, WaitError};
+use slipring::errors::{ClaimError, WaitError};
 use slipring_coherence::sync;
 
 use super::acts::{Acts, drain};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use slipring::segment::shard_of_bytes;
-use slipring::{ClaimError, StartAt};
+use slipring::{errors::ClaimError, handles::StartAt};
 use slipring_coherence::has_died;
 use slipring_coherence::sync::{self, Builder, JoinHandle, spin_loop};
 
@@ -62,7 +62,11 @@ enum Ended {
 
 /// Runs the processes of a segment until all have ended. `first`: a number that no other virtual
 /// process has, nor those after it.
-pub fn run(plan: &SegmentPlan, log: &Arc<Log>, first: u32) -> Result<(), slipring::BuildError> {
+pub fn run(
+    plan: &SegmentPlan,
+    log: &Arc<Log>,
+    first: u32,
+) -> Result<(), slipring::errors::BuildError> {
     log.shared_by_processes(plan);
     let heap = Arc::new(Heap::new(plan, log)?);
     let mut roles = Vec::new();
@@ -147,7 +151,7 @@ fn count_deaths(
     plan: &SegmentPlan,
     log: &Log,
     process: u32,
-) -> Result<(), slipring::BuildError> {
+) -> Result<(), slipring::errors::BuildError> {
     let Some(number) = heap.places.take(process) else { return Ok(()) };
     let ring = heap.attach(number, process)?;
     heap.recover_all(&*ring, process);

@@ -4,7 +4,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use slipring::{Awaited, Layout, Many, PRODUCER, Producer, Report, Single, WaitError};
+use slipring::{
+    Awaited, Producer, Report,
+    errors::WaitError,
+    markers::{Layout, Many, Single},
+    stages::PRODUCER,
+};
 use slipring_coherence::sync;
 
 use super::acts::{Acts, act};
@@ -100,7 +105,7 @@ pub fn produce_within(
     verbs: &[Verb],
     log: &Log,
     report: &dyn Fn() -> Option<Report>,
-) -> Result<(), slipring::Fault> {
+) -> Result<(), slipring::faults::Fault> {
     let needs_itself = |verb: &&Verb| {
         !matches!(verb, Verb::Raw(_) | Verb::CloseAll | Verb::AskLast(_) | Verb::DropInPanic)
     };
@@ -110,7 +115,7 @@ pub fn produce_within(
             if panics {
                 panic_as_planned()
             }
-            return Err(slipring::Fault::msg("as planned"));
+            return Err(slipring::faults::Fault::msg("as planned"));
         }
         if !step(producer, *verb, log, report) {
             break;

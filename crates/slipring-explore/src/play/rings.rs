@@ -4,10 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slipring::{
-    Contiguous, Error, Graph, Handlers, Interleaved, Layout, Many, Marks, Mirror, MirrorHandle,
-    Monitor, OnFault, Pipeline, Pool, PoolReaderKey, PoolWriterKey, Producer, Reading, Report,
-    Ring, ShardReaderKey, ShardWriterKey, Single, StartAt, SubscribeError, Tap, TapKey, Threads,
-    Writing,
+    Error, Graph, Mirror, Monitor, OnFault, Pipeline, Pool, Producer, Report, Ring, Tap,
+    errors::SubscribeError,
+    faults::Marks,
+    handles::{MirrorHandle, StartAt},
+    markers::{Contiguous, Interleaved, Layout, Many, Reading, Single, Writing},
+    placement::Threads,
+    stages::{Handlers, PoolReaderKey, PoolWriterKey, ShardReaderKey, ShardWriterKey, TapKey},
 };
 
 use super::consumers::{Driven, handler};
@@ -215,8 +218,8 @@ impl<L: Layout, S: Sharing> AnyRing for Opened<L, S> {
 }
 
 enum AnyKey {
-    Reader(slipring::ReaderKey),
-    Writer(slipring::WriterKey),
+    Reader(slipring::stages::ReaderKey),
+    Writer(slipring::stages::WriterKey),
     PoolReader(PoolReaderKey),
     PoolWriter(PoolWriterKey),
     ShardReader(ShardReaderKey),

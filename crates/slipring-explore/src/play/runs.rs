@@ -7,8 +7,16 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use slipring::{Done, Error, Fault, Inline, JoinError, Layout, Many, PRODUCER, Pipeline};
-use slipring::{Producer, Report, Single};
+use slipring::{
+    Error, Pipeline,
+    errors::JoinError,
+    faults::Fault,
+    handles::Inline,
+    markers::{Layout, Many},
+    reports::Done,
+    stages::PRODUCER,
+};
+use slipring::{Producer, Report, markers::Single};
 use slipring_coherence::sync;
 
 use super::acts::Acts;

@@ -9,7 +9,7 @@ use slipring::segment::{
     AtomicBytes, BlockConsumer, BlockProducer, BlockStart, CELL, CopyingConsumer, CopyingProducer,
     MessageConsumer, MessageProducer, Seat, SegmentRequest, SegmentRing, Strided,
 };
-use slipring::{StartAt, SubscribeError};
+use slipring::{errors::SubscribeError, handles::StartAt};
 
 use super::acts::Acts;
 use super::block_producers::BlockPuts;

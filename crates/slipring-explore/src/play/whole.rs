@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use slipring::{At, Fault, Faulted, ReadHandler, Verdict, WriteHandler};
+use slipring::{
+    At,
+    faults::{Fault, Faulted, Verdict},
+    stages::{ReadHandler, WriteHandler},
+};
 
 use crate::event::Event;
 use crate::oracle::Log;

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use slipring::{Bound, Fault, Places};
+use slipring::{
+    faults::Fault,
+    placement::{Bound, Places},
+};
 
 use super::assignment::Assignment;
 use super::placement::Placement;
@@ -65,7 +68,7 @@ impl Placed {
     }
 }
 
-impl slipring::Placement for Placed {
+impl slipring::placement::Placement for Placed {
     fn assign(&self, threads: &[String]) -> Result<Arc<dyn Places>, Fault> {
         let assignment = self.machine.assign(&self.placement, threads)?;
         Ok(Arc::new(assignment))
@@ -95,7 +98,7 @@ fn bound(cpus: &CpuSet) -> Result<Bound, Fault> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use slipring::Placement as _;
+    use slipring::placement::Placement as _;
 
     use super::*;
     use crate::placing::placement::Explicit;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use slipring::{BatchError, ClaimError, WaitError};
+use slipring::errors::{BatchError, ClaimError, WaitError};
 use tokio::sync::Notify;
 
 use super::oracle::Oracle;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use slipring::{BatchError, WaitError};
+use slipring::errors::{BatchError, WaitError};
 use tokio::time::Instant;
 
 use super::open::{BEGIN, Opened};

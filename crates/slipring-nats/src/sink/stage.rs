@@ -3,7 +3,13 @@
 use std::ops::ControlFlow;
 use std::task::Waker;
 
-use slipring::{BatchError, Consumer, Each, Layout, Reading, Seated, Waitable};
+use slipring::{
+    Consumer,
+    errors::BatchError,
+    markers::{Each, Layout, Reading},
+    segment::Seated,
+    tasks::Waitable,
+};
 
 /// A stage's handle that a sink can own: a [`Reader`](slipring::Reader) of a graph or of a segment
 /// (`slipring_shm::Reader`).

@@ -1,6 +1,10 @@
 //! The ring's side of a source: a producer's handle.
 
-use slipring::{ClaimError, Layout, Many, Producer, Single};
+use slipring::{
+    Producer,
+    errors::ClaimError,
+    markers::{Layout, Many, Single},
+};
 
 /// A producer's handle that a source can own. It belongs to a graph with one or several producers,
 /// or to a segment with one producer (`slipring_shm::Producer`).
@@ -13,7 +17,7 @@ use slipring::{ClaimError, Layout, Many, Producer, Single};
 /// such a segment to a source does not compile:
 ///
 /// ```compile_fail,E0277
-/// use slipring::{Apart, Interleaved, Producer};
+/// use slipring::{Producer, markers::Interleaved, segment::Apart};
 /// use slipring_nats::{Decoding, OpenSource};
 /// fn replay(source: OpenSource, of_several: Producer<u64, Interleaved, Apart>) {
 ///     let _ = source.start(Decoding::plain("number", 1), of_several);

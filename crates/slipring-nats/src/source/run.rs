@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slipring::ClaimError;
+use slipring::errors::ClaimError;
 use tokio::time::Instant;
 
 use super::feed::Feed;

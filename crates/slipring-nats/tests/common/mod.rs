@@ -10,7 +10,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use slipring::{Graph, Layout, Producer, Reader};
+use slipring::{Graph, Producer, Reader, markers::Layout};
 use slipring_nats::{
     Decoding, Encoding, OpenSink, RunningSink, RunningSource, Server as At, Sink, Source,
     StreamSettings,
@@ -86,7 +86,10 @@ pub fn ring(first: u64, capacity: usize) -> (Producer<u64>, Reader<u64>) {
 }
 
 /// Publishes the events up to position `end`.
-pub fn feed<L: Layout>(tx: &mut Producer<u64, L>, end: u64) -> Result<(), slipring::WaitError> {
+pub fn feed<L: Layout>(
+    tx: &mut Producer<u64, L>,
+    end: u64,
+) -> Result<(), slipring::errors::WaitError> {
     while tx.next_seq() < end {
         let seq = tx.next_seq();
         tx.publish(|slot| *slot = event(seq))?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use slipring::WaitError;
+use slipring::errors::WaitError;
 use slipring_nats_server::{Client, Direction, Proxy, Server};
 
 use slipring_shm::{Producer, Reader};

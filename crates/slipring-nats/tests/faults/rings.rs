@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use slipring::WaitError;
+use slipring::errors::WaitError;
 use slipring_nats::{Error, Outage, RunningSink, Server as At, Source, State};
 use slipring_nats_server::{Direction, Proxy};
 

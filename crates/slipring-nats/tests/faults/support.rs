@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use slipring::{Layout, Producer, WaitError};
+use slipring::{Producer, errors::WaitError, markers::Layout};
 use slipring_nats::{Decoding, Error, Progress, RunningSink, RunningSource, Server as At, Source};
 use slipring_nats_server::Client;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slipring::WaitError;
+use slipring::errors::WaitError;
 use slipring_nats::{Error, RunningSink};
 use slipring_nats_server::{Direction, Proxy};
 

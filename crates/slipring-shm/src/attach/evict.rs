@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::PRODUCER;
 use slipring::segment::Seat;
+use slipring::stages::PRODUCER;
 
 use crate::attach::participant::note_death;
 use crate::attach::recover::LockedByte;

@@ -10,9 +10,9 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use slipring::segment::{
-    Interleaved, SegmentLayout, SegmentRequest, SegmentRing, StageDeclaration, StageDelivery,
+    SegmentLayout, SegmentRequest, SegmentRing, StageDeclaration, StageDelivery,
 };
-use slipring::{PRODUCER, Report, SubscribeError, Wait};
+use slipring::{Report, Wait, errors::SubscribeError, markers::Interleaved, stages::PRODUCER};
 
 use crate::attach::participant::{Liveness, Participation};
 use crate::attach::ring::{self, DeclaredRing};

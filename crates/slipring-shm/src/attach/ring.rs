@@ -18,7 +18,7 @@ use slipring::segment::{
     Areas as Words, AtomicBytes, BlockStart, Declaration, Mapping as Keeps, Needs,
     Participant as Party, Proof, Seat, SegmentLayout, SegmentRing, Strided, begin,
 };
-use slipring::{NameLost, Wait};
+use slipring::{Wait, errors::NameLost};
 
 use crate::attach::participant::{Liveness, Participation};
 use crate::contents::{Event, stages};

@@ -9,12 +9,14 @@ pub(crate) mod event;
 pub(crate) mod stages;
 
 use slipring::segment::{
-    BlockConsumer, BlockProducer, BlockStart, CELL, Declaration, Delivery, Interleaved,
-    MessageConsumer, MessageProducer, Needs, SegmentConsumer, SegmentLayout, SegmentProducer,
-    Sharing, StageDeclaration, Strided,
+    Apart, BlockConsumer, BlockProducer, BlockStart, CELL, Declaration, Delivery, MessageConsumer,
+    MessageProducer, Needs, Seated, SeatedShard, SeatedWorker, SegmentConsumer, SegmentLayout,
+    SegmentProducer, Sharing, StageDeclaration, Strided,
 };
 use slipring::{
-    Apart, BuildError, Joined, Reading, Seated, SeatedShard, SeatedWorker, Single, StartAt, Writing,
+    errors::BuildError,
+    handles::StartAt,
+    markers::{Interleaved, Joined, Reading, Single, Writing},
 };
 
 use crate::errors::{HeaderProblem, Problem};

@@ -5,7 +5,7 @@
 //! - I1: [`records`] makes a table of a declaration, and [`declaration`] reads the table back as an
 //!   equal declaration. So all processes make equal plans.
 
-use slipring::BuildError;
+use slipring::errors::BuildError;
 use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration, StageDelivery};
 
 use super::Contents;

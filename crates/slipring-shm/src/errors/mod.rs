@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
-use slipring::{BuildError, MemoryShortage, SubscribeError};
+use slipring::errors::{BuildError, MemoryShortage, SubscribeError};
 
 use crate::system::limits::{HEAD, MAX_LENGTH, MAX_PARTICIPANTS, STAGE_NAME};
 

@@ -4,7 +4,7 @@
 //! - I1: an error says that a promise is broken only if its ring is closed without a value. A
 //!   reader finds a published value before it finds that the ring is closed.
 
-use slipring::{BatchError, PeerDead, WaitError};
+use slipring::errors::{BatchError, PeerDead, WaitError};
 
 use super::texts;
 

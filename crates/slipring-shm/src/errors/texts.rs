@@ -9,8 +9,8 @@ use std::io;
 use std::ops::Range;
 
 use rustix::io::Errno;
-use slipring::PeerDead;
-use slipring::WaitError;
+use slipring::errors::PeerDead;
+use slipring::errors::WaitError;
 use slipring::segment::Bytes;
 
 use crate::system::limits::SLOTS_ALIGN;

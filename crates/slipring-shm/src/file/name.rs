@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use rustix::fs::fstat;
 use slipring::segment::warn_of_segment;
-use slipring::{NameLost, Warning};
+use slipring::{errors::NameLost, waiting::Warning};
 
 use crate::file::descriptor::File;
 use crate::layout::Header;

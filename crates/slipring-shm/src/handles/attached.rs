@@ -62,14 +62,14 @@ impl<H: Handles> Attached<H> {
         Ok(self)
     }
 
-    /// Makes waiting calls return [`WaitError::NameLost`](slipring::WaitError::NameLost) once the
-    /// segment's name no longer refers to the attached file. A waiting call finds this within a
-    /// notice (20 ms by default). Without this setting, the first waiting call that finds the loss
-    /// gives a warning ([`slipring::on_warning`]), and continues to wait. The setting holds for all
-    /// handles that this value makes or has made.
+    /// Makes waiting calls return [`WaitError::NameLost`](slipring::errors::WaitError::NameLost)
+    /// once the segment's name no longer refers to the attached file. A waiting call finds this
+    /// within a notice (20 ms by default). Without this setting, the first waiting call that finds
+    /// the loss gives a warning ([`slipring::waiting::on_warning`]), and continues to wait. The
+    /// setting holds for all handles that this value makes or has made.
     ///
     /// ```
-    /// use slipring::WaitError;
+    /// use slipring::errors::WaitError;
     /// use slipring_shm::Segment;
     /// let name = format!("required-{}", std::process::id());
     /// let segment = Segment::<u64>::create(&name).capacity(8).reader("sum").build()?;

@@ -10,8 +10,12 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use slipring::segment::{InSegment, Interleaved, SegmentConsumer, SegmentRequest};
-use slipring::{Batch, BatchError, Reading, Seated};
+use slipring::segment::{InSegment, Seated, SegmentConsumer, SegmentRequest};
+use slipring::{
+    Batch,
+    errors::BatchError,
+    markers::{Interleaved, Reading},
+};
 
 use crate::contents::{Contents, Event, Reader};
 use crate::errors::PromiseError;

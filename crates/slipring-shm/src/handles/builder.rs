@@ -214,7 +214,7 @@ impl<C: Contents> Builder<C> {
     /// that wait for it remove it.
     ///
     /// ```
-    /// use slipring::StartAt;
+    /// use slipring::handles::StartAt;
     /// use slipring_shm::Segment;
     /// let segment = Segment::<u64>::create_memfd("viewed")
     ///     .capacity(8)
@@ -397,8 +397,9 @@ impl<C: Contents> Builder<C> {
     ///
     /// # Cost
     /// The kernel allocates and zeroes all bytes. If the segment has 16 MiB or more, the call first
-    /// compares its size with the available memory ([`MemoryShortage`](slipring::MemoryShortage)),
-    /// which takes a tenth of a millisecond.
+    /// compares its size with the available memory
+    /// ([`MemoryShortage`](slipring::errors::MemoryShortage)), which takes a tenth of a
+    /// millisecond.
     pub fn build(self) -> Result<Segment<C>, SegmentError> {
         let location = self.location?;
         let mut declaration = self.declaration;

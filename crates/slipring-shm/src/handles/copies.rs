@@ -13,10 +13,13 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use slipring::segment::{
-    AtomicBytes, CopyingConsumer, CopyingProducer, Delivery, Interleaved, SegmentConsumer,
-    SegmentProducer, Sharing,
+    AtomicBytes, CopyingConsumer, CopyingProducer, Delivery, SegmentConsumer, SegmentProducer,
+    Sharing,
 };
-use slipring::{Reading, StartAt, Writing};
+use slipring::{
+    handles::StartAt,
+    markers::{Interleaved, Reading, Writing},
+};
 
 use crate::attach::participant::Participation;
 use crate::attach::places::RingPlaces;
@@ -32,7 +35,7 @@ use crate::handles::attached::Attached;
 /// [`Segment::attach_copies`](crate::Segment::attach_copies) makes such an `Attached`.
 ///
 /// ```
-/// use slipring::{StartAt, Wait};
+/// use slipring::{Wait, handles::StartAt};
 /// use slipring_shm::Segment;
 /// let segment = Segment::<u64>::create_memfd("numbers")
 ///     .capacity(8)

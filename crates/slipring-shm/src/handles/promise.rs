@@ -19,7 +19,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use slipring::segment::{OnDeath, SegmentProducer};
-use slipring::{ClaimError, Wait, WaitError, WaitStrategy as _};
+use slipring::{
+    Wait,
+    errors::{ClaimError, WaitError},
+    waiting::WaitStrategy as _,
+};
 
 use crate::contents::Event;
 use crate::errors::{Problem, SegmentError};

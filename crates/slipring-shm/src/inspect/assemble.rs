@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use slipring::segment::copied::{CopiedFailure, Counts, bound_at};
 use slipring::segment::{OnDeath, Seat};
-use slipring::{PRODUCER, SeqRange};
+use slipring::{raw::SeqRange, stages::PRODUCER};
 
 use super::copies::{self, CopiedPositions, POOL, SHARDS, TAP, ahead, later};
 use super::summary::{FailureSummary, SeatSummary, StageSummary, Summary};

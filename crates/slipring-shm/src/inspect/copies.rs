@@ -8,7 +8,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use slipring::SeqRange;
+use slipring::raw::SeqRange;
 use slipring::segment::Seat;
 use slipring::segment::copied::{
     self, CLAIM_WORD_LINE, CopiedFailure, CopiedStatus, Counts, PRODUCER_LINES, PRODUCERS_QUEUE,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use slipring::segment::copied::Counts;
 use slipring::segment::{Ending, OnDeath};
-use slipring::{PRODUCER, SeqRange};
+use slipring::{raw::SeqRange, stages::PRODUCER};
 
 use crate::attach::participant::Liveness;
 use crate::system::machine::{Process, ProcessState};

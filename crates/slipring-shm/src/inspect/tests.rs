@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use slipring::segment::Ending;
-use slipring::{BatchError, StartAt, Wait};
+use slipring::{Wait, errors::BatchError, handles::StartAt};
 
 use super::*;
 use crate::file::location::Location;

@@ -11,7 +11,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, ClaimError, SeqRange, Wait, WaitError};
+use slipring::{
+    Wait,
+    errors::{BatchError, ClaimError, WaitError},
+    raw::SeqRange,
+};
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{
     Attached, Blocks, MessageError, Messages, Problem, Producer, Reader, Segment, SegmentError,

@@ -7,7 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use slipring::segment::Seat;
-use slipring::{ClaimError, SeqRange, StartAt, WaitError};
+use slipring::{
+    errors::{ClaimError, WaitError},
+    handles::StartAt,
+    raw::SeqRange,
+};
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{
     Attached, Event, Problem, Producer, Reader, Segment, SegmentError, Subscription, Writer,

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use slipring_coherence::sync::scope;
-use slipring_simulated::{Graph, StartAt, Wait, ring};
+use slipring_simulated::{Graph, Wait, handles::StartAt, ring};
 
 use crate::fronts;
 use crate::measure::Load;
@@ -346,7 +346,7 @@ fn pool<E: Send + Sync + 'static>(
     let joined: Vec<_> = (0..load.idle).map(|_| ring.pool(&key).join().unwrap()).collect();
     let (mut tx, workers) = (ring.producer(), ring.pool_readers(key));
     scope(|scope| {
-        let run = |mut worker: slipring_simulated::PoolReader<E>| {
+        let run = |mut worker: slipring_simulated::handles::PoolReader<E>| {
             scope.spawn(move || {
                 seen_part(load, |see| {
                     worker.for_each(|event, _| see(number_of(event))).unwrap();
@@ -369,7 +369,7 @@ fn shards(load: &Load, shards: usize) {
     let _idle: Vec<_> = (0..load.idle).map(|_| ring.monitor()).collect();
     let (mut tx, shards) = (ring.producer(), ring.shard_readers(key));
     scope(|scope| {
-        let run = |mut shard: slipring_simulated::ShardReader<u64>| {
+        let run = |mut shard: slipring_simulated::handles::ShardReader<u64>| {
             scope.spawn(move || {
                 seen_part(load, |see| {
                     shard.for_each(|event, _| see(*event)).unwrap();

@@ -89,7 +89,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// position.
     ///
     /// ```
-    /// use slipring::ClaimError;
+    /// use slipring::errors::ClaimError;
     /// let (tx, _rx) = slipring::unicast(8, || 0u64)?;
     /// let mut tx = tx.into_raw();
     /// let first = tx.next_n(3)?;
@@ -273,7 +273,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// same position until the event is [`done`](RawConsumer::done).
     ///
     /// ```
-    /// use slipring::BatchError;
+    /// use slipring::errors::BatchError;
     /// let (mut tx, rx) = slipring::unicast(8, || 0u64)?;
     /// let mut rx = rx.into_raw();
     /// assert!(matches!(rx.next(), Err(BatchError::Unavailable)));

@@ -26,7 +26,7 @@ mod sealed {
 /// This trait is sealed: only handles of this library implement it.
 ///
 /// ```
-/// use slipring::Waitable;
+/// use slipring::tasks::Waitable;
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicBool, Ordering};
 /// use std::task::{Wake, Waker};
@@ -121,7 +121,7 @@ impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
 /// A selector blocks its thread, so it is not for tasks: a task selects among futures.
 ///
 /// ```
-/// use slipring::Selector;
+/// use slipring::tasks::Selector;
 /// let (mut a, mut left) = slipring::unicast(8, || 0u32)?;
 /// let (mut b, mut right) = slipring::unicast(8, String::new)?;
 /// b.publish(|text| text.push_str("here"))?;

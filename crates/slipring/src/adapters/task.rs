@@ -72,7 +72,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     ///         sum += batch.iter().sum::<u64>();
     ///         batch.release();
     ///     }
-    ///     Ok::<_, slipring::WaitError>(sum)
+    ///     Ok::<_, slipring::errors::WaitError>(sum)
     /// });
     /// assert_eq!(sum?, 28);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -108,7 +108,7 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     ///
     /// ```
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
-    /// use slipring::{AwaitError, Promise};
+    /// use slipring::{Promise, errors::AwaitError};
     /// let (mut tx, rx) = slipring::unicast(8, || None::<Promise<u64>>)?;
     /// let asking = async {
     ///     let answer = tx.ask_async(|event, answer| *event = Some(answer)).await?;
@@ -146,7 +146,7 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     ///     let mut claim = tx.claim_n_async(2).await?;
     ///     claim[0] = 1;
     ///     claim[1] = 2;
-    ///     Ok::<_, slipring::ClaimError>(claim.publish())
+    ///     Ok::<_, slipring::errors::ClaimError>(claim.publish())
     /// };
     /// # let polled = pin!(claimed).poll(&mut Context::from_waker(Waker::noop()));
     /// # assert!(matches!(polled, Poll::Ready(Ok(0))));
@@ -190,7 +190,13 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Drop for BatchAsync<'_,
 
 /// The future of [`Producer::publish_async`].
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct PublishAsync<'p, E, F, L: Layout = Interleaved, S: producer::Sharing = crate::Single> {
+pub struct PublishAsync<
+    'p,
+    E,
+    F,
+    L: Layout = Interleaved,
+    S: producer::Sharing = crate::markers::Single,
+> {
     producer: &'p mut Producer<E, L, S>,
     /// `None` once the future is done.
     fill: Option<F>,
@@ -223,7 +229,14 @@ impl<E, F, L: Layout, S: producer::Sharing> Drop for PublishAsync<'_, E, F, L, S
 
 /// The future of [`Producer::ask_async`].
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct AskAsync<'p, E, T, F, L: Layout = Interleaved, S: producer::Sharing = crate::Single> {
+pub struct AskAsync<
+    'p,
+    E,
+    T,
+    F,
+    L: Layout = Interleaved,
+    S: producer::Sharing = crate::markers::Single,
+> {
     producer: &'p mut Producer<E, L, S>,
     /// `None` once the future is done.
     fill: Option<F>,
@@ -255,7 +268,8 @@ impl<E, T, F, L: Layout, S: producer::Sharing> Drop for AskAsync<'_, E, T, F, L,
 
 /// The future of [`Producer::claim_n_async`].
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct ClaimAsync<'p, E, L: Layout = Interleaved, S: producer::Sharing = crate::Single> {
+pub struct ClaimAsync<'p, E, L: Layout = Interleaved, S: producer::Sharing = crate::markers::Single>
+{
     /// `None` once the future is done.
     producer: Option<&'p mut Producer<E, L, S>>,
     len: usize,

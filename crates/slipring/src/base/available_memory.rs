@@ -61,7 +61,7 @@ impl fmt::Display for MemoryLimit {
 /// The check does not count memory that events own besides their slots.
 ///
 /// ```
-/// use slipring::{BuildError, ErrorKind, Graph};
+/// use slipring::{Graph, errors::{BuildError, ErrorKind}};
 ///
 /// let error = Graph::new(1 << 44, || 0u64).build().err().unwrap(); // 256 TiB
 /// match error.kind() {

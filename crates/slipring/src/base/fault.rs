@@ -14,7 +14,7 @@ type Boxed = Box<dyn StdError + Send + Sync + 'static>;
 /// then `impl<E: Error> From<E> for Fault` would overlap with the standard `impl<T> From<T> for T`.
 ///
 /// ```
-/// use slipring::Fault;
+/// use slipring::faults::Fault;
 ///
 /// let failed = slipring::ring(8, || 0u64)
 ///     .read("even", |v, _| match v % 2 {
@@ -39,7 +39,7 @@ impl Fault {
     /// `anyhow::Error`.
     ///
     /// ```
-    /// use slipring::Fault;
+    /// use slipring::faults::Fault;
     ///
     /// let boxed: Box<dyn std::error::Error + Send + Sync> =
     ///     "x".parse::<u64>().unwrap_err().into();

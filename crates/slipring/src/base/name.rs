@@ -12,7 +12,7 @@ const WIDEST: usize = 60;
 /// Name of a stage. A clone of a name shares the text and does not allocate.
 ///
 /// A name is a single pointer, because each result of a call has room for a name
-/// ([`WaitError`](crate::WaitError)), and should stay small.
+/// ([`WaitError`](crate::errors::WaitError)), and should stay small.
 ///
 /// ```
 /// let done = slipring::ring(8, || 0u64)

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// A segment's name that no longer refers to the file to which this process is attached. See
-/// [`WaitError::NameLost`](crate::WaitError::NameLost).
+/// [`WaitError::NameLost`](crate::errors::WaitError::NameLost).
 ///
 /// `slipring rm` does not remove a segment to which a process is attached, but other programs may.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -46,7 +46,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
         ///     .read_by("stuck", |rx| {
         ///         let batch = rx.batch(1)?; // never released while the producer waits
         ///         std::thread::sleep(Duration::from_millis(20));
-        ///         Ok::<_, slipring::BatchError>(batch.release())
+        ///         Ok::<_, slipring::errors::BatchError>(batch.release())
         ///     })
         ///     .feed(0.., |slot, i| *slot = i)
         ///     .unwrap_err();
@@ -130,7 +130,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// `Send`. A pool or a sharded stage runs on as many threads at once as it has workers or
     /// shards. Order, draining, failures, policies and deadlines work as they do for stages with
     /// threads of their own. Reports say how long each stage ran, and on how many threads
-    /// ([`StageReport::turns`](crate::StageReport::turns)).
+    /// ([`StageReport::turns`](crate::reports::StageReport::turns)).
     ///
     /// The thread that calls [`run`](Chain::run) or [`feed`](Chain::feed) is one of the shared
     /// threads: it runs stages whenever it would wait for room, and after it has closed the ring.
@@ -150,7 +150,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// While a handler waits for the ring itself, for room or for an event of a handle, its thread
     /// runs other stages. The handlers of these stages run inside the waiting handler. If such an
     /// inner handler waits for a release that the waiting handler still has to make, its call
-    /// returns [`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself).
+    /// returns [`WaitError::WaitsForItself`](crate::errors::WaitError::WaitsForItself).
     ///
     /// In the producer's closure, a call with a deadline, such as
     /// [`publish_by`](crate::Producer::publish_by), runs no stage whose usual turn would pass the
@@ -212,8 +212,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// ```
     ///
     /// To write a placement of your own, implement [`Placement`]. The start fails with
-    /// [`BuildError::Placement`](crate::BuildError::Placement) if the machine does not allow the
-    /// placement. [`run_inline`](Chain::run_inline) binds no thread.
+    /// [`BuildError::Placement`](crate::errors::BuildError::Placement) if the machine does not
+    /// allow the placement. [`run_inline`](Chain::run_inline) binds no thread.
     pub fn placement(mut self, placement: impl Placement + 'env) -> Self {
         self.declared.placement = Some(Contained::new(Box::new(placement)));
         self
@@ -338,11 +338,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     }
 
     /// Sets the interval at which the last declared stage calls
-    /// [`ReadHandler::idle`](crate::ReadHandler::idle) while it waits. By default, it calls `idle`
-    /// once before each wait.
+    /// [`ReadHandler::idle`](crate::stages::ReadHandler::idle) while it waits. By default, it calls
+    /// `idle` once before each wait.
     ///
     /// ```
-    /// use slipring::{At, Fault, ReadHandler};
+    /// use slipring::{At, faults::Fault, stages::ReadHandler};
     /// use std::time::Duration;
     /// struct Journal { idles: u64 }
     /// impl ReadHandler<u64> for Journal {

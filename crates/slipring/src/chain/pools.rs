@@ -106,8 +106,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
 
     /// Adds shards that read: an event's key selects one of `shards` shards, whose handler sees all
     /// events of that key, in order. A stage has 1 to
-    /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES) shards, and not more than the ring has
-    /// slots.
+    /// [`MAX_STAGE_HANDLES`](crate::stages::MAX_STAGE_HANDLES) shards, and not more than the ring
+    /// has slots.
     ///
     /// Each shard has a thread and a handler of its own. `make` makes the handler before the start,
     /// from the shard's number, counted from 0. Later stages see the events in the order of their

@@ -73,7 +73,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// # Errors
     /// Returns the first failure: a handler's error or panic, a panic of the iterator or of `fill`,
     /// or a passed deadline. If the chain cannot start, returns the first mistake in the chain
-    /// ([`BuildError`](crate::BuildError)).
+    /// ([`BuildError`](crate::errors::BuildError)).
     pub fn feed<I: IntoIterator>(
         self,
         items: I,

@@ -26,10 +26,10 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// microseconds to handle, such as 64: with `usize::MAX`, each stage sees nothing until the
     /// stage before it has handled a quarter of the ring, and eleven stages of 100 ns took three
     /// times as long for each event as with 64 (simulated). [`for_each`](Consumer::for_each)
-    /// releases as soon as a later stage waits. In a [`Contiguous`](crate::Contiguous) ring, the
-    /// call first pauses for up to a microsecond if events come densely. If `f` panics at an event,
-    /// the call releases the earlier events, and the handle's next call begins with the event at
-    /// which `f` panicked.
+    /// releases as soon as a later stage waits. In a [`Contiguous`](crate::markers::Contiguous)
+    /// ring, the call first pauses for up to a microsecond if events come densely. If `f` panics at
+    /// an event, the call releases the earlier events, and the handle's next call begins with the
+    /// event at which `f` panicked.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -95,10 +95,10 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// microseconds to handle, such as 64: with `usize::MAX`, each stage sees nothing until the
     /// stage before it has handled a quarter of the ring, and eleven stages of 100 ns took three
     /// times as long for each event as with 64 (simulated). [`for_each`](Consumer::for_each)
-    /// releases as soon as a later stage waits. In a [`Contiguous`](crate::Contiguous) ring, the
-    /// call first pauses for up to a microsecond if events come densely. If `f` panics at an event,
-    /// the call releases the earlier events, and the handle's next call begins with the event at
-    /// which `f` panicked. This event keeps the changes that `f` made.
+    /// releases as soon as a later stage waits. In a [`Contiguous`](crate::markers::Contiguous)
+    /// ring, the call first pauses for up to a microsecond if events come densely. If `f` panics at
+    /// an event, the call releases the earlier events, and the handle's next call begins with the
+    /// event at which `f` panicked. This event keeps the changes that `f` made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);

@@ -34,7 +34,7 @@ use crate::wait::HandleLearner;
 /// | [`Reader`], [`Writer`] | every event | `&E`, `&mut E` |
 /// | [`PoolReader`], [`PoolWriter`] | the events that no other worker of the pool takes | `&E`, `&mut E` |
 /// | [`ShardReader`], [`ShardWriter`] | the events of its own keys | `&E`, `&mut E` |
-/// | [`Subscription`](crate::Subscription) | every event since it joined | `&E` |
+/// | [`Subscription`](crate::handles::Subscription) | every event since it joined | `&E` |
 ///
 /// - No other thread overwrites or changes a lent event until its release. Meanwhile parallel
 ///   stages may read it, and producers may fill other slots.
@@ -156,11 +156,11 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     ///
     /// If no event is available, the call costs one load of a cache line that the upstream writes.
     /// A stage with several dependencies loads at least one line for each dependency. In a
-    /// [`Contiguous`](crate::Contiguous) ring, the call first pauses for up to a microsecond if
-    /// events come densely.
+    /// [`Contiguous`](crate::markers::Contiguous) ring, the call first pauses for up to a
+    /// microsecond if events come densely.
     ///
     /// ```
-    /// use slipring::BatchError;
+    /// use slipring::errors::BatchError;
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
     /// assert!(matches!(rx.try_batch(8), Err(BatchError::Unavailable)));
     /// for i in 0..3 { tx.publish(|v| *v = i)?; }
@@ -206,7 +206,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// let batch = rx.batch(8)?;
     /// assert_eq!(batch[0], 7);
     /// batch.release();
-    /// assert!(matches!(rx.batch(8), Err(slipring::WaitError::Closed)));
+    /// assert!(matches!(rx.batch(8), Err(slipring::errors::WaitError::Closed)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -232,7 +232,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// late by one turn of such a stage; see [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```
-    /// use slipring::BatchError;
+    /// use slipring::errors::BatchError;
     /// use std::time::{Duration, Instant};
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
     /// let soon = Instant::now() + Duration::from_millis(1);

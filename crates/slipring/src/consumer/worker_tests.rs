@@ -3,13 +3,13 @@
 
 use std::time::Instant;
 
-use crate::Writing;
 use crate::base::panics::Contained;
 use crate::base::sync::Relaxed;
 use crate::consumer::handle::{Consumer, PoolWriter, Reader};
 use crate::consumer::position::Availability;
 use crate::errors::{BatchError, SubscribeError, WaitError};
 use crate::live::pool::Pool;
+use crate::markers::Writing;
 use crate::producer::Producer;
 use crate::ring::build::build;
 use crate::ring::owner::Owner;
@@ -122,7 +122,7 @@ fn an_idle_worker_sees_the_end_at_any_distance() {
             "the worker does not see the end at {at}"
         );
         // Dropping a worker that never polled does not fail the graph.
-        drop(Consumer::<u64, crate::Writing, crate::Pooled>::worker(
+        drop(Consumer::<u64, crate::markers::Writing, crate::markers::Pooled>::worker(
             ring.clone(),
             0,
             0,

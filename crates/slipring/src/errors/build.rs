@@ -13,7 +13,7 @@ pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 /// The reason why a graph could not be built.
 ///
 /// ```
-/// use slipring::{BuildError, ErrorKind, Graph};
+/// use slipring::{Graph, errors::{BuildError, ErrorKind}};
 ///
 /// let error = Graph::new(12, || 0u64).build().err().unwrap();
 /// assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Capacity { asked: 12 })));

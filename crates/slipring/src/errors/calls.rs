@@ -10,7 +10,7 @@ use crate::base::name::Name;
 /// The reason why a call did not claim slots.
 ///
 /// ```
-/// use slipring::{ClaimError, Graph};
+/// use slipring::{Graph, errors::ClaimError};
 ///
 /// let graph = Graph::new(2, || 0u64);
 /// let key = graph.reader("log");
@@ -38,8 +38,8 @@ pub enum ClaimError {
     /// Another producer claimed at the same moment. The producer's next call may succeed at once.
     Contended,
     /// The ring stayed full until the deadline of the call, or the timeout of the waiting strategy.
-    /// The field names the stage that is furthest behind. The name is [`PRODUCER`](crate::PRODUCER)
-    /// if other producers took each free slot.
+    /// The field names the stage that is furthest behind. The name is
+    /// [`PRODUCER`](crate::stages::PRODUCER) if other producers took each free slot.
     TimedOut(Name),
     /// A claim of this length never succeeds on this ring, because a claim has 1 to `capacity`
     /// slots.
@@ -49,8 +49,8 @@ pub enum ClaimError {
         /// Number of slots of the ring.
         capacity: usize,
     },
-    /// A [`RawProducer`](crate::RawProducer) still holds a claim that is not published, so a wait
-    /// for another claim might never end.
+    /// A [`RawProducer`](crate::raw::RawProducer) still holds a claim that is not published, so a
+    /// wait for another claim might never end.
     Held {
         /// The first position that the handle has claimed and not published.
         first: u64,
@@ -128,7 +128,7 @@ impl From<WaitError> for ClaimError {
 /// positions that it has claimed and not published. A consumer holds the positions that a call lent
 /// it and that it has not released.
 ///
-/// Example: [`RawConsumer`](crate::RawConsumer).
+/// Example: [`RawConsumer`](crate::raw::RawConsumer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotHeld {
@@ -158,7 +158,7 @@ impl StdError for NotHeld {}
 /// The reason why a call did not return a batch.
 ///
 /// ```
-/// use slipring::{BatchError, Graph};
+/// use slipring::{Graph, errors::BatchError};
 ///
 /// let graph = Graph::new(8, || 0u64);
 /// let key = graph.reader("log");
@@ -174,7 +174,7 @@ pub enum BatchError {
     /// not released it.
     Unavailable,
     /// The next event is published, but a stage before this stage has not released it. Only
-    /// [`RawConsumer`](crate::RawConsumer) distinguishes `Gated` from `Unavailable`.
+    /// [`RawConsumer`](crate::raw::RawConsumer) distinguishes `Gated` from `Unavailable`.
     Gated {
         /// The stage that is furthest behind among those before this stage.
         stage: Name,

@@ -6,12 +6,13 @@ use std::fmt;
 use super::build::BuildError;
 use super::failure::Failure;
 use super::report::Report;
+use crate::base::name::Name;
 
 /// The error from building or running a graph. The error of a run carries the first failure: the
 /// stage, the event, and the user's own error.
 ///
 /// ```
-/// use slipring::ErrorKind;
+/// use slipring::errors::ErrorKind;
 /// use std::num::ParseIntError;
 ///
 /// let error = slipring::ring(8, String::new)
@@ -74,7 +75,7 @@ impl Error {
     }
 
     /// Returns the name of the stage that failed, if the graph ran. The name is
-    /// [`PRODUCER`](crate::PRODUCER) if a producer failed.
+    /// [`PRODUCER`](crate::stages::PRODUCER) if a producer failed.
     ///
     /// Example: [`Error`].
     pub fn stage(&self) -> Option<&str> {
@@ -142,6 +143,46 @@ impl StdError for Error {
         match &self.0.kind {
             ErrorKind::Failed(failure) => failure.source(),
             _ => None,
+        }
+    }
+}
+
+/// The reason why a pipeline could not be joined.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// A stage has not ended yet: a producer is open, events are left, or the stage's handler has
+    /// not returned.
+    StillRunning {
+        /// A stage that has not ended.
+        stage: Name,
+        /// Number of events that the stage has not released. The number includes events that a
+        /// producer has claimed but not yet published.
+        left: u64,
+    },
+    /// The pipeline has ended with a failure.
+    Failed(Error),
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::StillRunning { stage, left } => write!(
+                f,
+                "stage `{stage}` is still running, with {left} event{} left; close the producers, \
+                 or halt the pipeline",
+                if *left == 1 { "" } else { "s" }
+            ),
+            JoinError::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl StdError for JoinError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            JoinError::Failed(error) => error.source(),
+            JoinError::StillRunning { .. } => None,
         }
     }
 }

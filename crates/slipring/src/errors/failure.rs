@@ -11,7 +11,7 @@ use crate::base::name::{Name, PRODUCER};
 /// The reason why a stage or a producer failed.
 ///
 /// ```
-/// use slipring::Cause;
+/// use slipring::errors::Cause;
 ///
 /// let error = slipring::ring(8, || 0u64)
 ///     .read("check", |v, _| assert_ne!(*v, 3, "three is not allowed"))

@@ -1,29 +1,35 @@
-//! This module defines the library's errors and reports. An error says why a call or a graph
-//! failed; a report holds the counts of a graph.
+//! The errors of the library. An error says why a call or a graph failed, and what to do next.
 //!
-//! - [`BuildError`] says why a graph could not be built.
+//! A program that only reports errors needs [`Error`] alone: every error of the
+//! library converts into it by `?`. A program that goes on after an error names the error of the
+//! call:
+//! - [`BuildError`] says why a graph, a mirror or a conflator could not be built.
 //! - [`WaitError`] says why a blocking call returned without an event or a slot.
 //! - [`ClaimError`] and [`BatchError`] say why a call without waiting, or a call with a deadline,
 //!   failed.
 //! - [`Failure`] is the failure that ended a graph, with the failed stage, the event and the cause.
-//! - [`Error`] is the error of building or running a graph.
 //! - [`AwaitError`] says why a wait for a promise returned no value. [`Abandoned`] gives back a
 //!   value that no thread waits for any more.
-//! - [`Report`] holds the counts of each stage, and how long the stages waited for each other.
 
-mod build;
+pub(crate) mod build;
 mod calls;
-mod error;
+pub(crate) mod error;
 mod failure;
 mod promise;
-mod report;
+pub(crate) mod report;
+mod values;
 mod wait;
 
+pub use crate::base::available_memory::{MemoryLimit, MemoryShortage};
 pub use crate::base::name_lost::NameLost;
-pub use build::{BuildError, MAX_STAGE_HANDLES};
+pub use build::BuildError;
+pub(crate) use build::MAX_STAGE_HANDLES;
 pub use calls::{BatchError, BindError, ClaimError, NotHeld};
-pub use error::{Error, ErrorKind};
+pub(crate) use error::Error;
+pub use error::{ErrorKind, JoinError};
 pub use failure::{Cause, Failure};
 pub use promise::{Abandoned, AwaitError};
-pub use report::{Latency, Report, StageReport, Turns};
+pub(crate) use report::{Latency, Report, StageReport, Turns};
+pub(crate) use values::FORMS;
+pub use values::{ConflateError, ObserveError, UnknownWait};
 pub use wait::{PeerDead, SubscribeError, WaitError};

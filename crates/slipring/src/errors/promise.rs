@@ -20,7 +20,7 @@ use super::wait::WaitError;
 /// they must also name the same stage and the same position.
 ///
 /// ```
-/// use slipring::AwaitError;
+/// use slipring::errors::AwaitError;
 ///
 /// let (promise, mut answer) = slipring::promise::<u64>();
 /// drop(promise);
@@ -111,7 +111,7 @@ impl StdError for AwaitError {
 /// ```
 /// let (promise, answer) = slipring::promise::<String>();
 /// drop(answer);
-/// let slipring::Abandoned(value) = promise.fulfil("late".into()).unwrap_err();
+/// let slipring::errors::Abandoned(value) = promise.fulfil("late".into()).unwrap_err();
 /// assert_eq!(value, "late");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use crate::base::name::Name;
 /// assert_eq!(report.stages().len(), 2);
 /// assert_eq!((report.capacity(), report.halted()), (8, false));
 ///
-/// let waited = report.waited("log", slipring::PRODUCER).unwrap();
+/// let waited = report.waited("log", slipring::stages::PRODUCER).unwrap();
 /// if let Some(stage) = report.bottleneck() {
 ///     println!("the others waited longest for `{}`", stage.name);
 /// }
@@ -51,7 +51,7 @@ pub struct Report {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StageReport {
-    /// Name of the stage; [`PRODUCER`](crate::PRODUCER) for the producers.
+    /// Name of the stage; [`PRODUCER`](crate::stages::PRODUCER) for the producers.
     pub name: Name,
     /// Position before which the stage has released all events. For a single producer, the position
     /// before which all events are known to be published. For many producers, the position before
@@ -78,9 +78,9 @@ pub struct StageReport {
     /// For the producers, number of events dropped, or replaced by newer events, because the ring
     /// was full. A call drops events only where its documentation says so.
     pub dropped: u64,
-    /// Number of waits by threads, tasks and [armed wakers](crate::Waitable::arm). A task that
-    /// polls again before the next batch or publication continues its wait, so that wait counts
-    /// once.
+    /// Number of waits by threads, tasks and [armed wakers](crate::tasks::Waitable::arm). A task
+    /// that polls again before the next batch or publication continues its wait, so that wait
+    /// counts once.
     pub waits: u64,
     /// Number of times that a waiting handle of the stage slept. A notification or a timer ends a
     /// sleep.
@@ -123,8 +123,8 @@ impl Report {
     }
 
     /// Returns the time that stage `waiting` spent waiting for stage `awaited`;
-    /// [`PRODUCER`](crate::PRODUCER) stands for the producers. Returns `None` if one of the two is
-    /// not in the graph.
+    /// [`PRODUCER`](crate::stages::PRODUCER) stands for the producers. Returns `None` if one of the
+    /// two is not in the graph.
     ///
     /// Example: [`Report`].
     pub fn waited(&self, waiting: &str, awaited: &str) -> Option<Duration> {

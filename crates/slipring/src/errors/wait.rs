@@ -17,7 +17,7 @@ use crate::base::name_lost::NameLost;
 /// may succeed. After [`WaitError::Refused`] the reader has no handle.
 ///
 /// ```
-/// use slipring::{Graph, WaitError};
+/// use slipring::{Graph, errors::WaitError};
 ///
 /// let graph = Graph::new(8, || 0u64);
 /// let key = graph.reader("log");
@@ -49,7 +49,8 @@ pub enum WaitError {
     /// no event.
     TimedOut(Name),
     /// A call asked this reader to leave its tap
-    /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without it.
+    /// ([`LeaveHandle::leave`](crate::handles::LeaveHandle::leave)). The graph continues without
+    /// it.
     Left,
     /// The process of the stage or producer for which the call waited has died. The graph
     /// continues: a later call waits again, and succeeds if another process has taken the dead
@@ -119,7 +120,7 @@ impl StdError for WaitError {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PeerDead {
-    /// Name of the stage that the process ran; [`PRODUCER`](crate::PRODUCER) if it was the
+    /// Name of the stage that the process ran; [`PRODUCER`](crate::stages::PRODUCER) if it was the
     /// producer.
     pub stage: Name,
     /// Number of the shard that the process ran, counted from 0; `None` if the stage has no shards.

@@ -40,11 +40,11 @@ use crate::run::threads::{Caller, SharedThreads, shared_thread_name};
 ///
 /// If you took the handle of a stage from the [`Ring`] earlier, the stage runs on a thread of
 /// yours, and may still run when [`run`](Handlers::run) or [`feed`](Handlers::feed) returns.
-/// [`Done::report`](crate::Done::report) then shows the stage's counts at that moment. If the stage
-/// fails later, only the calls on its handle return the failure.
+/// [`Done::report`](crate::reports::Done::report) then shows the stage's counts at that moment. If
+/// the stage fails later, only the calls on its handle return the failure.
 ///
 /// If the handlers are dropped and never run, the graph fails with
-/// [`Cause::Dropped`](crate::Cause::Dropped).
+/// [`Cause::Dropped`](crate::errors::Cause::Dropped).
 ///
 /// ```
 /// use slipring::{Graph, OnFault};

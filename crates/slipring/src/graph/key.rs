@@ -234,7 +234,7 @@ impl<A, C: Handled> Key<A, C> {
     /// Sets a policy for errors that the stage's handler returns, as
     /// [`Chain::on_error`](crate::Chain::on_error) does.
     ///
-    /// Example: [`Handlers`](crate::Handlers).
+    /// Example: [`Handlers`](crate::stages::Handlers).
     ///
     /// # Panics
     /// Panics if the graph was built already.
@@ -323,8 +323,8 @@ impl<A> Key<A, Pooled> {
     /// By default, the pool has room only for the workers that were declared with it, so a worker
     /// can join only after another has left. The build fails if `workers` is smaller than that
     /// number, or larger than the ring's capacity or
-    /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each worker's place takes 128 bytes, and
-    /// each computation of the pool's frontier loads every place.
+    /// [`MAX_STAGE_HANDLES`](crate::stages::MAX_STAGE_HANDLES). Each worker's place takes 128
+    /// bytes, and each computation of the pool's frontier loads every place.
     ///
     /// # Panics
     /// Panics if the graph was built already.

@@ -272,8 +272,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// system decides both.
     ///
     /// [`Chain::placement`](crate::Chain::placement) describes how the library binds the threads of
-    /// [`Handlers`](crate::Handlers). A thread of your own, which runs a handle, binds itself by
-    /// [`Ring::bind_thread`].
+    /// [`Handlers`](crate::stages::Handlers). A thread of your own, which runs a handle, binds
+    /// itself by [`Ring::bind_thread`].
     ///
     /// ```
     /// use slipring_machine::{Machine, Placement};
@@ -290,7 +290,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     ///         let _bound = ring.bind_thread("sum").unwrap();
     ///         sum.for_each(|value, _| println!("{value}")).unwrap();
     ///     });
-    ///     let _bound = ring.bind_thread(slipring::PRODUCER).unwrap();
+    ///     let _bound = ring.bind_thread(slipring::stages::PRODUCER).unwrap();
     ///     tx.publish(|slot| *slot = 1).unwrap();
     ///     tx.close();
     /// });
@@ -420,7 +420,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// after another tap.
     ///
     /// ```
-    /// use slipring::StartAt;
+    /// use slipring::handles::StartAt;
     /// let graph = slipring::Graph::new(8, || 0);
     /// let feed = graph.tap("feed", 4);
     /// let ring = graph.build()?;

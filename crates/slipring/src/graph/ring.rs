@@ -1,4 +1,4 @@
-//! The ring of a built graph ([`Ring`]), and the ring without a graph ([`Unicast`]).
+//! The ring of a built graph ([`Ring`]), and the ring without a graph ([`unicast`]).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -148,8 +148,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
 
     /// Binds the calling thread, until the result is dropped, to the place that the graph's
     /// [`placement`](crate::Graph::placement) chose for the thread of this name. The name is
-    /// [`PRODUCER`](crate::PRODUCER), or the name of a stage, worker or shard (`store-0`). In a
-    /// graph without a placement, the call does nothing.
+    /// [`PRODUCER`](crate::stages::PRODUCER), or the name of a stage, worker or shard (`store-0`).
+    /// In a graph without a placement, the call does nothing.
     ///
     /// Call this on your own threads that run handles. The library binds its own threads.
     ///
@@ -343,11 +343,11 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// Ends the graph without draining the ring: every later call of a handle returns
-    /// [`WaitError::Halted`](crate::WaitError::Halted). The stages do not get the events that they
-    /// have not seen.
+    /// [`WaitError::Halted`](crate::errors::WaitError::Halted). The stages do not get the events
+    /// that they have not seen.
     ///
     /// ```
-    /// use slipring::WaitError;
+    /// use slipring::errors::WaitError;
     /// let graph = slipring::Graph::new(8, || 0);
     /// let sum = graph.reader("sum");
     /// let ring = graph.build()?;
@@ -432,9 +432,6 @@ impl<E, L: Layout, S> fmt::Debug for Ring<E, L, S> {
     }
 }
 
-/// The two handles of a [`unicast`] ring.
-pub type Unicast<E> = (Producer<E>, Reader<E>);
-
 /// Builds the simplest ring: one producer, one reader, no graph, and no thread started by the
 /// library. `E` need not be `Sync`.
 ///
@@ -455,7 +452,10 @@ pub type Unicast<E> = (Producer<E>, Reader<E>);
 /// Returns the errors of [`Graph::build`](crate::Graph::build). To insist on a ring that takes more
 /// memory than is available, use a [`Graph`](crate::Graph).
 #[doc(alias = "spsc")]
-pub fn unicast<E>(capacity: usize, factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
+pub fn unicast<E>(
+    capacity: usize,
+    factory: impl FnMut() -> E,
+) -> Result<(Producer<E>, Reader<E>), Error> {
     let reader = StageSpec::new("reader", spec::Access::Read, Delivery::Each, &[]);
     let core: Owner<E, Interleaved> = RingBuilder::new(capacity, factory).build(vec![reader])?;
     let (producer, reader) =

@@ -71,7 +71,7 @@ pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 /// be a subscription, the ring's events are dropped, too.
 ///
 /// ```
-/// use slipring::{StartAt, Tap};
+/// use slipring::{Tap, handles::StartAt};
 /// let tap = Tap::new();
 /// slipring::ring(64, || 0u64).write("double", |v, _| *v *= 2).tap(&tap).run(|p| {
 ///     p.publish(|v| *v = 1)?;
@@ -120,14 +120,14 @@ impl<E, L: Layout> Tap<E, L> {
     }
 
     /// Sets how many readers can be subscribed to this tap at the same time: 1 to
-    /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
+    /// [`MAX_STAGE_HANDLES`](crate::stages::MAX_STAGE_HANDLES).
     ///
     /// The ring allocates 256 bytes for each reader that the tap has room for. Each thread that the
     /// tap can hold back checks the tap. While a reader is subscribed, each check loads one cache
     /// line for every reader that the tap has room for.
     ///
     /// ```
-    /// use slipring::{StartAt, SubscribeError, Tap};
+    /// use slipring::{Tap, errors::SubscribeError, handles::StartAt};
     /// let tap = Tap::named("audit").room(1);
     /// slipring::ring(8, || 0u64).tap(&tap).run(|_producer| {
     ///     let _first = tap.subscribe(StartAt::Now)?;
@@ -176,7 +176,7 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// [`Wait::Adaptive`](crate::Wait::Adaptive) (once, a few hundred bytes).
     ///
     /// ```
-    /// use slipring::{Graph, StartAt};
+    /// use slipring::{Graph, handles::StartAt};
     /// let graph = Graph::new(8, || 0u64);
     /// let (log, tap) = (graph.reader("log"), graph.tap("tap", 4));
     /// let ring = graph.build()?;
@@ -200,7 +200,7 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// - [`SubscribeError::NotRunning`]: the tap belongs to no running graph.
     /// - [`SubscribeError::Ended`]: the graph was halted or has failed.
     ///
-    /// `?` converts a [`SubscribeError`] into a [`WaitError`](crate::WaitError).
+    /// `?` converts a [`SubscribeError`] into a [`WaitError`](crate::errors::WaitError).
     pub fn subscribe(&self, start: StartAt) -> Result<Subscription<E, L>, SubscribeError> {
         let (core, stage) = self.stage_ref.find()?;
         join(&core, stage, start)
@@ -236,7 +236,7 @@ impl<E, L: Layout> Clone for LeaveHandle<E, L> {
 
 impl<E, L: Layout> LeaveHandle<E, L> {
     /// Asks the reader to leave: its current wait, or its next call, returns
-    /// [`WaitError::Left`](crate::WaitError::Left).
+    /// [`WaitError::Left`](crate::errors::WaitError::Left).
     ///
     /// The reader holds its unreleased events until it is dropped. The call returns `false` if the
     /// reader was asked to leave before, or is gone.
@@ -264,7 +264,7 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
     /// Leaves the tap, as dropping the reader does.
     ///
     /// ```
-    /// use slipring::{StartAt, Tap};
+    /// use slipring::{Tap, handles::StartAt};
     /// let tap = Tap::new().room(1);
     /// slipring::ring(8, || 0u64).tap(&tap).run(|_producer| {
     ///     tap.subscribe(StartAt::Now)?.leave();
@@ -278,7 +278,7 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
     /// Returns a handle with which another thread asks this reader to leave.
     ///
     /// ```
-    /// use slipring::{StartAt, Tap, WaitError};
+    /// use slipring::{Tap, errors::WaitError, handles::StartAt};
     /// let tap = Tap::new();
     /// slipring::ring(8, || 0u64).tap(&tap).run(|_producer| {
     ///     let mut reader = tap.subscribe(StartAt::Now)?;
@@ -384,7 +384,7 @@ mod tests {
     use crate::ring::control::Control;
     use crate::ring::settings::Settings;
     use crate::ring::spec::{Access, StageSpec};
-    use crate::{ErrorKind, Fault, Monitor, Pool};
+    use crate::{Monitor, Pool, errors::ErrorKind, faults::Fault};
 
     /// The stages behind a tap load a single word while the tap has no member. If the tap has at
     /// most 64 seats, the word has a bit for each seat; otherwise it holds a count.

@@ -264,7 +264,7 @@ fn loom_a_sleeper_is_asked_to_leave() {
         let mut member = subscribe(&ring, StartAt::Now);
         let leaver = member.leave_handle();
         let asking = thread::spawn(move || assert!(leaver.leave()));
-        assert!(matches!(member.batch(1), Err(crate::WaitError::Left)));
+        assert!(matches!(member.batch(1), Err(crate::errors::WaitError::Left)));
         asking.join().unwrap();
         drop((member, tx));
     });

@@ -12,6 +12,7 @@
 use std::fmt;
 use std::time::Instant;
 
+use crate::errors::ObserveError;
 use crate::observe::mirror::MirrorHandle;
 use crate::observe::words::{PUT, Plain, SlotRead};
 use crate::ring::words::ahead;
@@ -34,36 +35,6 @@ pub struct Observed<T> {
     /// The value, whole.
     pub value: T,
 }
-
-/// The reason why an [`Observer`] returned no value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ObserveError {
-    /// The mirror holds no new value yet.
-    Unavailable,
-    /// The observer tried several times to copy the value, and each time the writer overwrote the
-    /// value during the copy. Another call may succeed at once. A mirror with more slots makes this
-    /// error rarer.
-    Overrun,
-    /// The deadline passed before a new value came.
-    TimedOut,
-    /// The mirror is closed, and this observer has returned or missed each of its values. All later
-    /// calls return `Closed`, too.
-    Closed,
-}
-
-impl fmt::Display for ObserveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ObserveError::Unavailable => "the mirror holds no new value yet",
-            ObserveError::Overrun => "the mirror's writer is faster than its observer can copy: give the mirror more slots, or try again",
-            ObserveError::TimedOut => "the mirror got no new value until the deadline",
-            ObserveError::Closed => "the mirror is closed",
-        })
-    }
-}
-
-impl std::error::Error for ObserveError {}
 
 /// Reads the values of a [`Mirror`](crate::Mirror), as far as the observer keeps up with the
 /// writer.
@@ -166,7 +137,7 @@ impl<T: Plain> Observer<T> {
     /// drop(mirror);
     /// assert_eq!(observer.next().map(|next| next.value), Some(7));
     /// assert!(observer.next().is_none());
-    /// # Ok::<(), slipring::BuildError>(())
+    /// # Ok::<(), slipring::errors::BuildError>(())
     /// ```
     pub fn wait(mut self, wait: Wait) -> Self {
         self.learned = wait.learner().into();
@@ -181,7 +152,7 @@ impl<T: Plain> Observer<T> {
     /// slot's version word.
     ///
     /// ```
-    /// use slipring::ObserveError;
+    /// use slipring::errors::ObserveError;
     /// let mut mirror = slipring::Mirror::new(4)?;
     /// let mut observer = mirror.handle().observe();
     /// assert_eq!(observer.try_next(), Err(ObserveError::Unavailable));
@@ -190,7 +161,7 @@ impl<T: Plain> Observer<T> {
     /// assert_eq!((observed.seq, observed.value, observed.missed), (10, 1.5, 0));
     /// drop(mirror);
     /// assert_eq!(observer.try_next(), Err(ObserveError::Closed));
-    /// # Ok::<(), slipring::BuildError>(())
+    /// # Ok::<(), slipring::errors::BuildError>(())
     /// ```
     ///
     /// # Errors
@@ -211,7 +182,7 @@ impl<T: Plain> Observer<T> {
     /// for price in [10, 11, 12u64] { mirror.put(0, &price); }
     /// let newest = observer.latest().unwrap();
     /// assert_eq!((newest.value, newest.missed), (12, 2));
-    /// # Ok::<(), slipring::BuildError>(())
+    /// # Ok::<(), slipring::errors::BuildError>(())
     /// ```
     ///
     /// # Errors
@@ -227,7 +198,7 @@ impl<T: Plain> Observer<T> {
     /// Returns the next value as [`Observer::try_next`] does, but waits at most until `deadline`.
     ///
     /// ```
-    /// use slipring::ObserveError;
+    /// use slipring::errors::ObserveError;
     /// use std::time::{Duration, Instant};
     /// let mut mirror = slipring::Mirror::new(4)?;
     /// let mut observer = mirror.handle().observe();
@@ -235,7 +206,7 @@ impl<T: Plain> Observer<T> {
     /// let soon = Instant::now() + Duration::from_millis(1);
     /// assert_eq!(observer.next_by(soon).unwrap().value, 1);
     /// assert_eq!(observer.next_by(soon), Err(ObserveError::TimedOut));
-    /// # Ok::<(), slipring::BuildError>(())
+    /// # Ok::<(), slipring::errors::BuildError>(())
     /// ```
     ///
     /// # Errors
@@ -252,7 +223,7 @@ impl<T: Plain> Observer<T> {
     /// let observer = mirror.handle().observe();
     /// for price in [10, 11u64] { mirror.put(0, &price); }
     /// assert_eq!(observer.behind(), 2);
-    /// # Ok::<(), slipring::BuildError>(())
+    /// # Ok::<(), slipring::errors::BuildError>(())
     /// ```
     pub fn behind(&self) -> u64 {
         ahead(self.mirror.words.completed(), self.counted).max(0) as u64 / PUT

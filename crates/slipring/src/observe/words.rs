@@ -83,7 +83,7 @@ pub(super) enum SlotRead<T> {
 /// IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Every type that is
 /// `FromBytes`, `IntoBytes`, `Immutable`, `Copy`, `Send` and `'static` is `Plain`.
 ///
-/// Example: [`Observer`](crate::Observer).
+/// Example: [`Observer`](crate::handles::Observer).
 #[doc(alias = "Pod")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not plain data",

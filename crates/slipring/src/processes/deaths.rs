@@ -85,8 +85,8 @@ pub enum OnDeath {
     /// ends at its deadline and at the end of the graph.
     #[default]
     Wait,
-    /// The calls of the waiting parties return [`WaitError::PeerDead`](crate::WaitError::PeerDead).
-    /// A later call waits again.
+    /// The calls of the waiting parties return
+    /// [`WaitError::PeerDead`](crate::errors::WaitError::PeerDead). A later call waits again.
     Tell,
     /// The graph fails.
     Fail,

@@ -94,13 +94,13 @@ impl Sharing for Apart {
 impl<E, L: Layout> Producer<E, L, Apart> {
     /// Closes the ring for the producers of all processes. The stages drain all claims made before
     /// the close. Claims after the close return
-    /// [`WaitError::Closed`](crate::WaitError::Closed).
+    /// [`WaitError::Closed`](crate::errors::WaitError::Closed).
     ///
     /// A claim that another producer made before the close can still be published or given up.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring::WaitError;
+    /// use slipring::errors::WaitError;
     /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
     ///     .capacity(8)
     ///     .producers(2)

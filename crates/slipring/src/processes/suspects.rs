@@ -151,7 +151,7 @@ impl<E, C: BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
     /// # Cost
     /// Costs one release, which also releases the events that a [`hold`](crate::Batch::hold) kept.
     ///
-    /// [`StageReport::skipped`]: crate::StageReport::skipped
+    /// [`StageReport::skipped`]: crate::reports::StageReport::skipped
     pub fn pass_over_suspects(&mut self) -> Result<u64, WaitError> {
         C::pass_over(&mut self.position)
     }

@@ -17,13 +17,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// it also ends if no stage can answer any more:
     ///
     /// - If the graph fails or is halted, the wait ends at once, with
-    ///   [`AwaitError::Wait`](crate::AwaitError::Wait).
+    ///   [`AwaitError::Wait`](crate::errors::AwaitError::Wait).
     /// - If the ring is closed, the wait ends with [`WaitError::Closed`] once every stage has
     ///   passed the request. Before that, the answer may still come, because the stages drain a
     ///   closed ring.
     /// - If a stage fails at the request and skips it by its policy, the wait ends with
-    ///   [`AwaitError::Skipped`](crate::AwaitError::Skipped) once every other stage has passed the
-    ///   request.
+    ///   [`AwaitError::Skipped`](crate::errors::AwaitError::Skipped) once every other stage has
+    ///   passed the request.
     ///
     /// The stage that answers takes the promise out of the event. It may hand the promise to
     /// another thread and release the event, and the answer may come later. If the graph ends
@@ -36,7 +36,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// handed the promise to another thread, wait again.
     ///
     /// ```
-    /// use slipring::{AwaitError, Promise, WaitError};
+    /// use slipring::{Promise, errors::{AwaitError, WaitError}};
     ///
     /// #[derive(Default)]
     /// struct Request {
@@ -99,14 +99,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Like [`Producer::ask`], but never waits for room.
     ///
     /// ```
-    /// use slipring::{ClaimError, Promise};
+    /// use slipring::{Promise, errors::ClaimError};
     /// let (mut tx, mut rx) = slipring::unicast(1, || None::<Promise<u64>>)?;
     /// let mut answer = tx.try_ask(|event, answer| *event = Some(answer))?;
     /// let full = tx.try_ask(|event, answer: Promise<u64>| *event = Some(answer));
     /// assert!(matches!(full, Err(ClaimError::Gated { .. })));
     /// # let _ = rx.poll(1, |_, _| ())?;
     /// # drop((tx, rx)); // drops the promise that lies in the event
-    /// assert_eq!(answer.wait(), Err(slipring::AwaitError::Broken));
+    /// assert_eq!(answer.wait(), Err(slipring::errors::AwaitError::Broken));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -132,7 +132,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// let (mut tx, _rx) = slipring::unicast(1, || None::<Promise<u64>>)?;
     /// let soon = Instant::now() + Duration::from_millis(1);
     /// let mut answer = tx.ask_by(soon, |event, answer| *event = Some(answer))?;
-    /// assert_eq!(answer.wait_until(soon), Err(slipring::AwaitError::TimedOut));
+    /// assert_eq!(answer.wait_until(soon), Err(slipring::errors::AwaitError::TimedOut));
     /// assert!(tx.ask_by(soon, |_, _: Promise<u64>| ()).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

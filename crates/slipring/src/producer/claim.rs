@@ -37,7 +37,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Claims one slot if it is free now.
     ///
     /// ```
-    /// use slipring::ClaimError;
+    /// use slipring::errors::ClaimError;
     /// let (mut tx, _rx) = slipring::unicast(1, || 0u64)?;
     /// tx.try_claim()?.publish();
     /// assert!(matches!(tx.try_claim(), Err(ClaimError::Gated { .. })));
@@ -86,7 +86,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Claims `len` consecutive slots if all of them are free now.
     ///
     /// ```
-    /// use slipring::ClaimError;
+    /// use slipring::errors::ClaimError;
     /// let (mut tx, _rx) = slipring::unicast(4, || 0u64)?;
     /// tx.try_claim_n(3)?.publish();
     /// assert!(matches!(tx.try_claim_n(2), Err(ClaimError::Gated { .. })));
@@ -113,7 +113,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```
-    /// use slipring::ClaimError;
+    /// use slipring::errors::ClaimError;
     /// use std::time::{Duration, Instant};
     /// let (mut tx, _rx) = slipring::unicast(4, || 0u64)?;
     /// let soon = Instant::now() + Duration::from_millis(1);

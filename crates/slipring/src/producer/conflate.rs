@@ -13,7 +13,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Instant;
 
-use crate::errors::{BuildError, ClaimError, WaitError};
+use crate::errors::{BuildError, ClaimError, ConflateError, WaitError};
 use crate::producer::handle::{Producer, sealed};
 use crate::ring::slots::Layout;
 
@@ -24,8 +24,9 @@ use crate::ring::slots::Layout;
 ///
 /// Each [`send`](Conflator::send) and [`flush`](Conflator::flush) first publishes kept values, as
 /// far as the ring has free slots. Call `flush` while your program has no value to send, and
-/// [`finish`](Conflator::finish) at the end. [`StageReport::dropped`](crate::StageReport::dropped)
-/// counts the replaced values, and the values still kept at the conflator's drop.
+/// [`finish`](Conflator::finish) at the end.
+/// [`StageReport::dropped`](crate::reports::StageReport::dropped) counts the replaced values, and
+/// the values still kept at the conflator's drop.
 ///
 /// ```
 /// let (tx, mut rx) = slipring::unicast(2, || ("", 0))?;
@@ -117,45 +118,6 @@ pub enum Sent<T> {
     Replaced(T),
 }
 
-/// The reason why a [`Conflator`] did not take a value.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ConflateError<T> {
-    /// The ring is full, and the conflator has no room for another key. The error carries the value
-    /// that the conflator did not take.
-    Full {
-        /// Number of keys that the conflator has room for.
-        room: usize,
-        /// The refused value.
-        value: T,
-    },
-    /// The graph has ended, so the ring takes no more events; or a process has died, and the call
-    /// reports it with [`WaitError::PeerDead`].
-    Wait(WaitError),
-}
-
-impl<T> fmt::Display for ConflateError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConflateError::Full { room, .. } => {
-                write!(
-                    f,
-                    "the ring is full, and the conflator already keeps values of {room} other keys; give it room for more keys, or drop this value"
-                )
-            }
-            ConflateError::Wait(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<T: fmt::Debug> std::error::Error for ConflateError<T> {}
-
-impl<T> From<WaitError> for ConflateError<T> {
-    fn from(error: WaitError) -> Self {
-        ConflateError::Wait(error)
-    }
-}
-
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Turns this producer into a [`Conflator`] with room for up to `room` keys.
     ///
@@ -212,7 +174,7 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// if no slot is free for it. Never waits.
     ///
     /// ```
-    /// use slipring::{ConflateError, Sent};
+    /// use slipring::{errors::ConflateError, handles::Sent};
     /// let (tx, _rx) = slipring::unicast(1, || 0)?;
     /// let mut latest = tx.conflate(1, |slot, _key: &char, value| *slot = value)?;
     /// assert_eq!(latest.send('a', 1)?, Sent::Published(0));
@@ -291,7 +253,7 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```
-    /// use slipring::ClaimError;
+    /// use slipring::errors::ClaimError;
     /// use std::time::{Duration, Instant};
     /// let (tx, mut rx) = slipring::unicast(1, || 0)?;
     /// let mut latest = tx.conflate(1, |slot, _key: &char, value| *slot = value)?;

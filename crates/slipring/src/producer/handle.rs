@@ -336,10 +336,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Ends the graph at once, without draining the ring. The stages end, and leave the remaining
     /// published events unhandled. Every blocking call returns
-    /// [`WaitError::Halted`](crate::WaitError::Halted).
+    /// [`WaitError::Halted`](crate::errors::WaitError::Halted).
     ///
     /// ```
-    /// use slipring::WaitError;
+    /// use slipring::errors::WaitError;
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
     /// tx.publish(|slot| *slot = 1)?;
     /// tx.halt();

@@ -130,7 +130,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Like [`Producer::publish`], but never waits.
     ///
     /// ```
-    /// use slipring::ClaimError;
+    /// use slipring::errors::ClaimError;
     /// let (mut tx, _rx) = slipring::unicast(2, || 0u64)?;
     /// tx.try_publish(|slot| *slot = 1)?;
     /// tx.try_publish(|slot| *slot = 2)?;
@@ -157,7 +157,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```
-    /// use slipring::ClaimError;
+    /// use slipring::errors::ClaimError;
     /// use std::time::{Duration, Instant};
     /// let (mut tx, _rx) = slipring::unicast(1, || 0u64)?;
     /// let soon = Instant::now() + Duration::from_millis(1);
@@ -185,7 +185,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Like [`Producer::publish`], but drops the event instead of waiting when the ring is full.
     ///
     /// Returns the event's position, or `None` if the event was dropped, in which case `fill` was
-    /// not called. [`StageReport::dropped`](crate::StageReport::dropped) counts the dropped events.
+    /// not called. [`StageReport::dropped`](crate::reports::StageReport::dropped) counts the
+    /// dropped events.
     ///
     /// In a ring between processes, a call that finds the ring full also checks for dead processes,
     /// unless the handle's last check was less than a *notice* ago. (A notice is the longest time

@@ -99,12 +99,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 impl<E, L: Layout> Producer<E, L, Many> {
     /// Closes the ring for all its producers. The stages drain all claims made before the close.
     /// Claims after the close, and calls that wait for a slot at the close, return
-    /// [`WaitError::Closed`](crate::WaitError::Closed).
+    /// [`WaitError::Closed`](crate::errors::WaitError::Closed).
     ///
     /// A claim that another producer made before the close can still be published or given up.
     ///
     /// ```
-    /// use slipring::WaitError;
+    /// use slipring::errors::WaitError;
     /// let graph = slipring::Graph::new(8, || 0u64).shared();
     /// let key = graph.reader("count");
     /// let ring = graph.build()?;

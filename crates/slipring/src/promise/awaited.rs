@@ -98,7 +98,7 @@ impl<T> Awaited<T> {
     /// let mut answer = answer.with_wait(Wait::BusySpin);
     /// std::thread::spawn(move || promise.fulfil("soon"));
     /// assert_eq!(answer.wait()?, "soon");
-    /// # Ok::<(), slipring::AwaitError>(())
+    /// # Ok::<(), slipring::errors::AwaitError>(())
     /// ```
     pub fn with_wait(self, wait: Wait) -> Awaited<T> {
         Awaited { wait: Some(Contained::new(wait)), ..self }
@@ -142,7 +142,7 @@ impl<T> Awaited<T> {
     /// Waits for the value as [`wait`](Awaited::wait) does, at most for the given time.
     ///
     /// ```
-    /// use slipring::AwaitError;
+    /// use slipring::errors::AwaitError;
     /// use std::time::Duration;
     ///
     /// let (promise, mut answer) = slipring::promise();
@@ -195,8 +195,8 @@ impl<T> Awaited<T> {
     /// assert_eq!(answer.try_take()?, None);
     /// promise.fulfil(7).unwrap();
     /// assert_eq!(answer.try_take()?, Some(7));
-    /// assert_eq!(answer.try_take(), Err(slipring::AwaitError::Taken));
-    /// # Ok::<(), slipring::AwaitError>(())
+    /// assert_eq!(answer.try_take(), Err(slipring::errors::AwaitError::Taken));
+    /// # Ok::<(), slipring::errors::AwaitError>(())
     /// ```
     ///
     /// # Errors
@@ -407,7 +407,7 @@ impl<T> Condition for Answer<'_, T> {
 /// ```
 /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
 /// let (promise, answer) = slipring::promise::<u64>();
-/// let mut task = pin!(async { Ok::<u64, slipring::AwaitError>(answer.await? + 1) });
+/// let mut task = pin!(async { Ok::<u64, slipring::errors::AwaitError>(answer.await? + 1) });
 /// # let mut context = Context::from_waker(Waker::noop());
 /// assert!(task.as_mut().poll(&mut context).is_pending());
 /// promise.fulfil(41).unwrap();

@@ -13,8 +13,8 @@ use crate::errors::Abandoned;
 ///
 /// The first half fulfils the promise, and the second half waits for the value. Both halves can
 /// move to other threads if the value can. Dropping the first half breaks the promise, and wakes
-/// the waiter with [`AwaitError::Broken`](crate::AwaitError::Broken). A panic that drops the half
-/// does so, too.
+/// the waiter with [`AwaitError::Broken`](crate::errors::AwaitError::Broken). A panic that drops
+/// the half does so, too.
 ///
 /// The promise knows no graph, so a graph's end does not end the wait. For example, a stage may
 /// fail before it takes the promise out of an event. The waiter then waits until the ring's events
@@ -28,7 +28,7 @@ use crate::errors::Abandoned;
 /// let worker = thread::spawn(move || promise.fulfil(6 * 7));
 /// assert_eq!(answer.wait()?, 42);
 /// assert!(worker.join().unwrap().is_ok());
-/// # Ok::<(), slipring::AwaitError>(())
+/// # Ok::<(), slipring::errors::AwaitError>(())
 /// ```
 ///
 /// # Cost

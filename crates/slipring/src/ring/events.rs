@@ -120,7 +120,7 @@ impl<E> Events<'_, E, Contiguous> {
     /// Returns the events as two slices. The second slice is empty unless the batch continues from
     /// the ring's last slot to its first slot.
     ///
-    /// Example: [`Contiguous`](crate::Contiguous).
+    /// Example: [`Contiguous`](crate::markers::Contiguous).
     pub fn as_slices(&self) -> (&[E], &[E]) {
         let straight = straight(&*self.slots, self.first, self.len);
         // SAFETY: the events are lent for reading (I1). This layout has no gaps between events up
@@ -192,7 +192,7 @@ impl<E> EventsMut<'_, E, Contiguous> {
     /// Returns the events as two slices. The second slice is empty unless the batch continues from
     /// the ring's last slot to its first slot.
     ///
-    /// Example: [`Contiguous`](crate::Contiguous).
+    /// Example: [`Contiguous`](crate::markers::Contiguous).
     pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {
         let Events { slots, first, len, .. } = self.view;
         // SAFETY: the events are lent to this view alone (I1), and `&mut self` allows no second

@@ -57,7 +57,7 @@ impl OnFault {
     }
 
     /// Skips the event at which the handler failed, and counts it in
-    /// [`StageReport::skipped`](crate::StageReport::skipped).
+    /// [`StageReport::skipped`](crate::reports::StageReport::skipped).
     ///
     /// Example: [`OnFault`].
     ///
@@ -168,7 +168,7 @@ impl fmt::Display for Faulted {
 /// Clones of a [`Marks`] share their marks.
 ///
 /// ```
-/// use slipring::{Marks, OnFault};
+/// use slipring::{OnFault, faults::Marks};
 /// let marks = Marks::new();
 /// let mut good = Vec::new();
 /// slipring::ring(8, || 0u64)

@@ -16,7 +16,7 @@ use crate::ring::words::ahead;
 /// is 2^63 positions or more after the start counts as lying before it.
 ///
 /// ```
-/// use slipring::SeqRange;
+/// use slipring::raw::SeqRange;
 /// let (mut tx, rx) = slipring::unicast(8, || 0u64)?;
 /// tx.publish_all(0..3, |slot, i| *slot = i * 10)?;
 /// let mut rx = rx.into_raw();

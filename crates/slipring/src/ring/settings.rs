@@ -85,8 +85,8 @@ macro_rules! ring_options {
         /// [`Wait::ADAPTIVE`].
         ///
         /// A stage can have a strategy of its own ([`Chain::stage_wait`](crate::Chain::stage_wait),
-        /// [`Key::wait`](crate::Key::wait)). The method `producer_wait` gives the producers a
-        /// strategy of their own.
+        /// [`Key::wait`](crate::stages::Key::wait)). The method `producer_wait` gives the producers
+        /// a strategy of their own.
         ///
         $(#[$wait])*
         #[doc(alias = "WaitStrategy")]
@@ -126,8 +126,8 @@ macro_rules! ring_options {
         }
 
         /// Sets the latency sampling interval, in events. The library rounds `every` up to a power
-        /// of two. The latency ([`StageReport::latency`](crate::StageReport::latency)) is the time
-        /// from an event's publication to its release by each stage.
+        /// of two. The latency ([`StageReport::latency`](crate::reports::StageReport::latency)) is
+        /// the time from an event's publication to its release by each stage.
         ///
         /// A sampled event costs its producer, and each stage, one reading of the clock.
         ///
@@ -159,8 +159,8 @@ macro_rules! ring_options {
         }
 
         /// Lets the build take more memory than is available. Otherwise such a build fails with
-        /// [`BuildError::MemoryShortage`](crate::BuildError::MemoryShortage) before it allocates
-        /// anything.
+        /// [`BuildError::MemoryShortage`](crate::errors::BuildError::MemoryShortage) before it
+        /// allocates anything.
         ///
         /// If the memory is not available, the system swaps, or ends this program or others. Use
         /// the call if you know more than the system: for example, that memory becomes free soon,

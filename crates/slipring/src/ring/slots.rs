@@ -53,9 +53,9 @@ pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
 pub struct Interleaved;
 
 /// A layout without gaps between events, so that batches are lent as slices
-/// ([`Events::as_slices`](crate::Events::as_slices)). A single producer publishes by storing one
-/// position, the cursor. Many producers stamp their runs in an array beside the events, which takes
-/// 8 bytes per slot.
+/// ([`Events::as_slices`](crate::handles::Events::as_slices)). A single producer publishes by
+/// storing one position, the cursor. Many producers stamp their runs in an array beside the events,
+/// which takes 8 bytes per slot.
 ///
 /// Where events come densely, calls such as [`poll`](crate::Consumer::poll) and
 /// [`try_batch`](crate::Consumer::try_batch) pause for 250 ns to a microsecond before they look for

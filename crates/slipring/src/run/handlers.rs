@@ -19,7 +19,7 @@ use crate::ring::slots::Layout;
 /// ([`Chain::on_error`](crate::Chain::on_error)). The graph's error names the stage.
 ///
 /// ```
-/// use slipring::{At, Fault, ReadHandler};
+/// use slipring::{At, faults::Fault, stages::ReadHandler};
 ///
 /// #[derive(Default)]
 /// struct Journal { buffer: Vec<u64>, written: Vec<u64> }
@@ -83,7 +83,7 @@ pub trait ReadHandler<E> {
 /// [`Chain::write_with`](crate::Chain::write_with) takes it.
 ///
 /// ```
-/// use slipring::{At, Fault, WriteHandler};
+/// use slipring::{At, faults::Fault, stages::WriteHandler};
 ///
 /// struct RunningTotal { total: u64 }
 ///

@@ -21,6 +21,6 @@ mod turn_clock;
 
 pub use handlers::{ReadHandler, WriteHandler};
 pub use launch::Done;
-pub use pipeline::{JoinError, Pipeline};
+pub use pipeline::Pipeline;
 pub use placement::{Bound, Placement, Places};
 pub use threads::Threads;

@@ -9,11 +9,10 @@ use super::groups::{Handoff, PlannedThread, ThreadBegin};
 use super::launch::Built;
 use super::placement::{Assigned, Bound, bind};
 use crate::base::fault::Fault;
-use crate::base::name::Name;
 use crate::base::panics::{Contained, drop_contained, drop_payload};
 use crate::base::sync::unmodelled::{Condvar, JoinHandle, Mutex, ThreadBuilder, this_thread};
 use crate::base::sync::{now, whole};
-use crate::errors::{BindError, Cause, Error, Failure, Report};
+use crate::errors::{BindError, Cause, Error, Failure, JoinError, Report};
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
@@ -109,46 +108,6 @@ impl Drop for CountOut {
     }
 }
 
-/// The reason why a pipeline could not be joined.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum JoinError {
-    /// A stage has not ended yet: a producer is open, events are left, or the stage's handler has
-    /// not returned.
-    StillRunning {
-        /// A stage that has not ended.
-        stage: Name,
-        /// Number of events that the stage has not released. The number includes events that a
-        /// producer has claimed but not yet published.
-        left: u64,
-    },
-    /// The pipeline has ended with a failure.
-    Failed(Error),
-}
-
-impl fmt::Display for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            JoinError::StillRunning { stage, left } => write!(
-                f,
-                "stage `{stage}` is still running, with {left} event{} left; close the producers, \
-                 or halt the pipeline",
-                if *left == 1 { "" } else { "s" }
-            ),
-            JoinError::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for JoinError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            JoinError::Failed(error) => error.source(),
-            JoinError::StillRunning { .. } => None,
-        }
-    }
-}
-
 impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
     /// Starts the stages, and returns while they run.
     pub(crate) fn spawn(self) -> Result<Pipeline, Error> {
@@ -201,8 +160,8 @@ impl Pipeline {
     /// for the thread named `thread`, until the result is dropped. In a chain or graph without a
     /// placement, the call does nothing.
     ///
-    /// Call this on the thread that produces, with the name [`PRODUCER`](crate::PRODUCER). The
-    /// library binds its own threads.
+    /// Call this on the thread that produces, with the name [`PRODUCER`](crate::stages::PRODUCER).
+    /// The library binds its own threads.
     ///
     /// ```
     /// use slipring_machine::{Machine, Placement};
@@ -213,7 +172,7 @@ impl Pipeline {
     ///     .placement(machine.at(Placement::SharedCache))
     ///     .read("print", |value, _| println!("{value}"))
     ///     .spawn()?;
-    /// let bound = pipeline.bind_thread(slipring::PRODUCER)?;
+    /// let bound = pipeline.bind_thread(slipring::stages::PRODUCER)?;
     /// tx.publish(|slot| *slot = 1)?;
     /// tx.close();
     /// drop(bound);
@@ -265,7 +224,7 @@ impl Pipeline {
     /// [`Pipeline::join`] does.
     ///
     /// ```
-    /// use slipring::JoinError;
+    /// use slipring::errors::JoinError;
     /// use std::time::Duration;
     /// let (mut tx, mut pipeline) =
     ///     slipring::ring(8, || 0u64).read("print", |_, _| ()).spawn_shared()?;

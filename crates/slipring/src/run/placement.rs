@@ -35,7 +35,7 @@ use crate::wait::cores;
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use slipring::{Bound, Fault, Placement, Places};
+/// use slipring::{faults::Fault, placement::{Bound, Placement, Places}};
 ///
 /// /// Notes which thread would be bound, in place of binding it.
 /// #[derive(Clone, Default)]
@@ -127,7 +127,7 @@ pub trait Places: Send + Sync {
 /// binding restores the place at which it found the thread.
 ///
 /// ```
-/// use slipring::Bound;
+/// use slipring::placement::Bound;
 /// let undone = std::rc::Rc::new(std::cell::Cell::new(false));
 /// let bound = Bound::new({ let undone = undone.clone(); move || undone.set(true) });
 /// assert!(!undone.get());

@@ -8,7 +8,7 @@ use crate::wait;
 /// [`Chain::threads`](crate::Chain::threads).
 ///
 /// ```
-/// use slipring::Threads;
+/// use slipring::placement::Threads;
 /// assert_eq!(Threads::from(2), Threads::Count(2));
 /// let mut sum = 0;
 /// slipring::ring(64, || 0u64)

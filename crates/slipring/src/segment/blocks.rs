@@ -29,8 +29,8 @@ use crate::ring::slots::Strided;
 /// Number of handled bytes after which a loop releases the handled blocks.
 const RELEASE_BYTES: usize = 1 << 16;
 
-/// The handle with which a process publishes blocks. If `S` is [`Apart`](crate::Apart), the ring
-/// has several such handles.
+/// The handle with which a process publishes blocks. If `S` is [`Apart`](crate::segment::Apart),
+/// the ring has several such handles.
 pub struct BlockProducer<S: sharing::Sharing = Single> {
     tx: Producer<BlockStart, InSegment<Strided>, S>,
     size: usize,

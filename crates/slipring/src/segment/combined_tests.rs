@@ -237,7 +237,10 @@ fn a_false_claim_word_is_damage_before_a_pool() {
         tx.publish(|slot| *slot = 7).unwrap();
         tx.core().control.positions.claim().store(SeatedClaim::new(1000, 0).0, Ordering::Relaxed);
         let late = tx.publish_by(soon(), |slot| *slot = 8);
-        assert!(matches!(late, Err(crate::ClaimError::Wait(WaitError::Damaged))), "{late:?}");
+        assert!(
+            matches!(late, Err(crate::errors::ClaimError::Wait(WaitError::Damaged))),
+            "{late:?}"
+        );
     }
 }
 

@@ -103,7 +103,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring::BatchError;
+    /// use slipring::errors::BatchError;
     /// let segment =
     ///     slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("sum").build()?;
     /// let copies = segment.attach_copies()?;
@@ -131,7 +131,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring::BatchError;
+    /// use slipring::errors::BatchError;
     /// use std::time::{Duration, Instant};
     /// let segment =
     ///     slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("sum").build()?;

@@ -73,7 +73,7 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring::ClaimError;
+    /// use slipring::errors::ClaimError;
     /// use std::time::{Duration, Instant};
     /// let segment =
     ///     slipring_shm::Segment::<u64>::create_memfd("n").capacity(2).reader("all").build()?;
@@ -201,7 +201,7 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// let copies = segment.attach_copies()?;
     /// let (tx, mut all) = (copies.producer()?, copies.reader("all")?);
     /// tx.halt();
-    /// assert!(matches!(all.next(), Err(slipring::WaitError::Halted)));
+    /// assert!(matches!(all.next(), Err(slipring::errors::WaitError::Halted)));
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -225,7 +225,7 @@ impl<E: PlainBytes> CopyingProducer<E, Apart> {
     /// let (mut one, mut other) = (copies.shared_producer()?, copies.shared_producer()?);
     /// one.publish(&1)?;
     /// one.close_all();
-    /// assert!(matches!(other.publish(&2), Err(slipring::WaitError::Closed)));
+    /// assert!(matches!(other.publish(&2), Err(slipring::errors::WaitError::Closed)));
     /// assert_eq!(copies.reader("count")?.for_each(|_, _| ())?, 1);
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())

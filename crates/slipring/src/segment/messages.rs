@@ -100,8 +100,8 @@ impl From<ClaimError> for MessageError {
     }
 }
 
-/// The handle with which a process publishes messages. If `S` is [`Apart`](crate::Apart), the ring
-/// has several such handles.
+/// The handle with which a process publishes messages. If `S` is [`Apart`](crate::segment::Apart),
+/// the ring has several such handles.
 pub struct MessageProducer<S: sharing::Sharing = Single> {
     tx: RawBlockProducer<S>,
 }

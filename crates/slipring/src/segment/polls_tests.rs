@@ -17,8 +17,9 @@ use crate::live::tap::StartAt;
 use crate::processes::markers::{Seated, SeatedShard, SeatedWorker};
 use crate::processes::producer::Apart;
 use crate::producer::Single;
+use crate::ring::slots::Interleaved;
 use crate::wait::Wait;
-use crate::{Conflator, Sent};
+use crate::{Conflator, handles::Sent};
 
 /// The participant that owns the tested handle.
 const ME: u32 = 1;

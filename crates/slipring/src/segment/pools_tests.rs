@@ -10,7 +10,7 @@ use super::handles_for_tests::{SegmentPoolWriter, SegmentReader};
 use super::zeroed::Memory;
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
-use crate::{Cause, PRODUCER};
+use crate::{errors::Cause, stages::PRODUCER};
 
 type Worker = SegmentPoolWriter<u64>;
 

@@ -10,7 +10,7 @@ use super::zeroed::Memory;
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::ring::stamp::MAX_RUN;
-use crate::{Cause, Conflator};
+use crate::{Conflator, errors::Cause};
 
 fn only() -> Vec<StageDeclaration> {
     vec![stage("only", &[], OnDeath::Wait)]
@@ -280,7 +280,7 @@ fn the_death_of_the_last_producer_is_told_or_fails() {
         segment.kill(2, other);
         match (on_death, reader.batch(1).map(|_| ()).unwrap_err()) {
             (OnDeath::Tell, WaitError::PeerDead(dead)) => {
-                assert_eq!((dead.stage.as_str(), dead.pid), (crate::PRODUCER, 1002));
+                assert_eq!((dead.stage.as_str(), dead.pid), (crate::stages::PRODUCER, 1002));
                 let again = reader.batch(1).map(|_| ()).unwrap_err();
                 assert!(matches!(again, WaitError::PeerDead(_)), "{again}");
                 let mut next = segment.shared_producer(4);

@@ -9,7 +9,7 @@ use super::handles_for_tests::{SegmentShardWriter, SegmentWriter};
 use super::zeroed::Memory;
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
-use crate::{BuildError, Cause};
+use crate::errors::{BuildError, Cause};
 
 type Shard = SegmentShardWriter<u64>;
 

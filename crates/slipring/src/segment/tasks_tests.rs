@@ -13,8 +13,8 @@ use super::handles_for_tests::SegmentReader;
 use super::*;
 use crate::errors::WaitError;
 use crate::processes::reactors::REFUSED;
+use crate::tasks::{Selector, Waitable};
 use crate::wait::Wait;
-use crate::{Selector, Waitable};
 
 /// A waker that unparks its thread and counts its wake-ups.
 struct Unpark(Thread, AtomicUsize);

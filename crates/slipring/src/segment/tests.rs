@@ -9,7 +9,7 @@ use super::handles_for_tests::SegmentReader;
 use super::zeroed::Memory;
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
-use crate::{BuildError, Cause};
+use crate::errors::{BuildError, Cause};
 
 #[test]
 fn two_rings_over_one_memory_are_one_ring() {
@@ -221,7 +221,7 @@ fn a_reader_is_told_of_a_dead_producer() {
     segment.kill(1, tx);
     let error = reader.batch(1).map(|_| ()).unwrap_err();
     let WaitError::PeerDead(dead) = error else { panic!("{error}") };
-    assert_eq!((dead.stage.as_str(), dead.pid), (crate::PRODUCER, 1001));
+    assert_eq!((dead.stage.as_str(), dead.pid), (crate::stages::PRODUCER, 1001));
     segment.bury(1);
     segment.producer(3).publish(|slot| *slot = 7).unwrap();
     assert_eq!(reader.batch(1).unwrap()[0], 7);

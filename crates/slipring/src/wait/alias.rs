@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::built_in::{ASLEEP, AWAKE, Wait};
+use crate::errors::{FORMS, UnknownWait};
 
 /// Units of time in aliases, with their lengths in nanoseconds, the longest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
@@ -66,50 +67,6 @@ impl fmt::Display for Wait {
         }
     }
 }
-
-/// The error of parsing a [`Wait`]: an unknown name, or wrong parameters.
-///
-/// Example: [`Wait`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownWait {
-    given: String,
-    /// The alias form of a strategy, if `given` begins with that strategy's name.
-    form: Option<&'static str>,
-}
-
-/// Name and form of each alias.
-const FORMS: [(&str, &str); 11] = [
-    ("busy-spin", "busy-spin"),
-    ("yielding", "yielding:SPINS"),
-    ("sleeping", "sleeping:SPINS,YIELDS,PAUSE"),
-    ("blocking", "blocking"),
-    ("phased-backoff", "phased-backoff:SPIN,YIELD,STRATEGY"),
-    ("alternating-yield-block", "alternating-yield-block:YIELD,BLOCK"),
-    ("alternating-spin-block", "alternating-spin-block:SPIN,BLOCK"),
-    ("alternating-yield-sleep", "alternating-yield-sleep:YIELD,SLEEP"),
-    ("alternating-spin-sleep", "alternating-spin-sleep:SPIN,SLEEP"),
-    ("adaptive", "adaptive:PERCENT% (1 to 100)"),
-    ("timeout", "timeout:AFTER,STRATEGY"),
-];
-
-impl fmt::Display for UnknownWait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let given = &self.given;
-        if let Some(form) = self.form {
-            return write!(
-                f,
-                "`{given}` is not a wait strategy: write `{form}`, with times like 50us (ns, us, ms or s)"
-            );
-        }
-        write!(f, "`{given}` is not a wait strategy: choose one of ")?;
-        for (i, (name, _)) in FORMS.iter().enumerate() {
-            write!(f, "{}{name}", if i == 0 { "" } else { ", " })?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for UnknownWait {}
 
 impl FromStr for Wait {
     type Err = UnknownWait;

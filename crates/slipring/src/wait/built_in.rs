@@ -45,7 +45,7 @@ use crate::base::sync::shortened;
 ///     assert_eq!(wait.to_string().parse::<Wait>()?.to_string(), wait.to_string());
 /// }
 /// assert!("sleepy".parse::<Wait>().unwrap_err().to_string().contains("blocking"));
-/// # Ok::<(), slipring::UnknownWait>(())
+/// # Ok::<(), slipring::errors::UnknownWait>(())
 /// ```
 ///
 /// If a graph has more threads than cores, a spinning waiter may hold the core that the awaited
@@ -161,10 +161,10 @@ pub enum Wait {
     },
     /// Follows another strategy, and ends a wait that lasts longer than `after`.
     ///
-    /// After a timeout, a chain calls its handler's [`idle`](crate::ReadHandler::idle) and waits
-    /// again. A handle's call without a deadline of its own returns
-    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut). A call that timed out has changed
-    /// nothing and may be repeated.
+    /// After a timeout, a chain calls its handler's [`idle`](crate::stages::ReadHandler::idle) and
+    /// waits again. A handle's call without a deadline of its own returns
+    /// [`WaitError::TimedOut`](crate::errors::WaitError::TimedOut). A call that timed out has
+    /// changed nothing and may be repeated.
     Timeout {
         /// Longest duration of a wait.
         after: Duration,
@@ -263,7 +263,7 @@ impl Wait {
     /// [`Wait::Timeout`].
     ///
     /// ```
-    /// # use slipring::{Graph, Wait, WaitError};
+    /// # use slipring::{Graph, Wait, errors::WaitError};
     /// # use std::time::Duration;
     /// let wait = Wait::Blocking.or_timeout(Duration::from_millis(1));
     /// let graph = Graph::new(8, || 0u64).wait(wait);

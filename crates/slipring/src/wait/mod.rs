@@ -42,7 +42,6 @@ pub(crate) mod warning;
 // `queue.rs` imports these from `super`, because `queue_model.rs` replaces `edge`, `sync` and
 // `system`.
 use crate::base::{edge, maybe_mapped, sync, system};
-pub use alias::UnknownWait;
 pub use built_in::Wait;
 pub(crate) use full_ring::FullRing;
 pub(crate) use hardware::{BackOff, cores, first_polls, spacing};

@@ -68,7 +68,7 @@ impl WaitContext {
     /// reading.
     ///
     /// ```
-    /// use slipring::{WaitAction, WaitContext};
+    /// use slipring::waiting::{WaitAction, WaitContext};
     /// use std::time::Duration;
     ///
     /// fn spin_then_park(context: &WaitContext) -> WaitAction {
@@ -122,7 +122,7 @@ pub enum WaitAction {
 /// as [`Wait::Custom`](crate::Wait::Custom).
 ///
 /// ```
-/// use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
+/// use slipring::{Wait, waiting::{WaitAction, WaitContext, WaitStrategy}};
 /// use std::sync::Arc;
 ///
 /// /// Spins a thousand times, then sleeps until notified.
@@ -163,7 +163,7 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     fn alias(&self) -> String;
     /// Returns whether a waiter holds its core for a long time, even if other threads want it. If
     /// it does, and the graph has more threads than cores, the graph's build can give a
-    /// [`Warning`](crate::Warning).
+    /// [`Warning`](crate::waiting::Warning).
     ///
     /// Example: [`WaitStrategy`].
     fn spins(&self) -> bool {
@@ -190,7 +190,7 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
 /// learner.
 ///
 /// ```
-/// use slipring::{Wait, WaitAction, WaitContext, WaitLearner, WaitStrategy};
+/// use slipring::{Wait, waiting::{WaitAction, WaitContext, WaitLearner, WaitStrategy}};
 /// use std::sync::Arc;
 ///
 /// /// Spins for twice as many polls as the last wait took, then sleeps until notified.
@@ -229,7 +229,7 @@ pub trait WaitLearner: fmt::Debug + Send + Sync {
     fn next_action(&mut self, context: &WaitContext) -> WaitAction;
     /// Records how a wait ended. `progress` is `true` if the wait ended at progress or at the end
     /// of the graph. It is `false` if the wait ended at its deadline or timeout, or would never
-    /// have ended ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
+    /// have ended ([`WaitError::WaitsForItself`](crate::errors::WaitError::WaitsForItself)).
     ///
     /// The waiter calls `wait_ended` before it handles its event, so a computation here delays the
     /// event. An implementation should only store values here, and leave the computation to the

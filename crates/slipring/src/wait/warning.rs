@@ -22,24 +22,26 @@ pub enum Warning {
     /// A strategy spins, and the graph has more threads than cores, so that a spinning thread may
     /// hold the core that the awaited thread needs.
     Oversubscribed {
-        /// Name of a stage that spins; [`PRODUCER`](crate::PRODUCER) for the producers.
+        /// Name of a stage that spins; [`PRODUCER`](crate::stages::PRODUCER) for the producers.
         stage: Name,
-        /// The stage's strategy, as [`WaitStrategy::alias`](crate::WaitStrategy::alias) names it.
+        /// The stage's strategy, as [`WaitStrategy::alias`](crate::waiting::WaitStrategy::alias)
+        /// names it.
         wait: String,
         /// Number of threads that the graph is likely to have.
         threads: usize,
-        /// Number of cores of the graph's [`Placement`](crate::Placement), if the placement has
-        /// fewer cores than threads. Otherwise the number of cores on which the thread that built
-        /// the graph may run; other threads of the graph may run on further cores.
+        /// Number of cores of the graph's [`Placement`](crate::placement::Placement), if the
+        /// placement has fewer cores than threads. Otherwise the number of cores on which the
+        /// thread that built the graph may run; other threads of the graph may run on further
+        /// cores.
         cores: usize,
     },
     /// Two threads that spin are bound to the same core, so each of them delays the other.
     SharedCore {
-        /// Name of one of the two stages that spin on the same core; [`PRODUCER`](crate::PRODUCER)
-        /// for the producers.
+        /// Name of one of the two stages that spin on the same core;
+        /// [`PRODUCER`](crate::stages::PRODUCER) for the producers.
         stage: Name,
-        /// Name of the stage that spins on the same core as `stage`; [`PRODUCER`](crate::PRODUCER)
-        /// for the producers.
+        /// Name of the stage that spins on the same core as `stage`;
+        /// [`PRODUCER`](crate::stages::PRODUCER) for the producers.
         other: Name,
         /// Number of the core, as the system counts cores.
         core: usize,
@@ -91,7 +93,7 @@ static HOOK: OnceLock<Hook> = OnceLock::new();
 /// holds that lock and waits for another thread that builds a graph, the two may deadlock.
 ///
 /// ```
-/// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));
+/// assert!(slipring::waiting::on_warning(|warning| eprintln!("careful: {warning}")));
 /// ```
 pub fn on_warning(hook: fn(&Warning)) -> bool {
     HOOK.set(hook).is_ok()

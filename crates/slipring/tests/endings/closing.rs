@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use slipring::{BatchError, ClaimError, Graph, Wait, WaitError};
+use slipring::{
+    Graph, Wait,
+    errors::{BatchError, ClaimError, WaitError},
+};
 
 use crate::common::ends;
 use crate::far_deadline;

@@ -5,7 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, Cause, ClaimError, Fault, Graph, PRODUCER, Wait};
+use slipring::{
+    Graph, Wait,
+    errors::{BatchError, Cause, ClaimError},
+    faults::Fault,
+    stages::PRODUCER,
+};
 
 use crate::common::ends;
 use crate::far_deadline;
@@ -112,7 +117,7 @@ fn a_graphs_deadline_fails_the_waiting_stage() {
 /// A handler that sets its flag when the stage stops.
 struct Flag(Arc<AtomicBool>);
 
-impl slipring::ReadHandler<u64> for Flag {
+impl slipring::stages::ReadHandler<u64> for Flag {
     fn event(&mut self, _: &u64, _: slipring::At) -> Result<(), Fault> {
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use slipring::{Graph, WaitError};
+use slipring::{Graph, errors::WaitError};
 
 /// Counts the live events of a ring.
 struct Live(Arc<AtomicUsize>);

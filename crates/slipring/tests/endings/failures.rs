@@ -4,8 +4,10 @@ use std::sync::mpsc;
 use std::thread;
 
 use slipring::{
-    BatchError, Cause, ClaimError, Error, ErrorKind, Failure, Fault, Graph, JoinError, PRODUCER,
-    Report, Wait, WaitError,
+    Error, Graph, Report, Wait,
+    errors::{BatchError, Cause, ClaimError, ErrorKind, Failure, JoinError, WaitError},
+    faults::Fault,
+    stages::PRODUCER,
 };
 
 use crate::common::{Fragile, Oops, PURPOSE, ends};
@@ -50,7 +52,7 @@ fn an_error_carries_the_users_own_error() {
     carried::<ClaimError>();
     carried::<BatchError>();
     carried::<JoinError>();
-    carried::<slipring::BuildError>();
+    carried::<slipring::errors::BuildError>();
     fn shared<T: Send + Sync + 'static>() {}
     shared::<Fault>();
     shared::<Failure>();

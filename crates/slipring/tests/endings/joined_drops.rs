@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use slipring::{At, Fault, Graph, JoinError, ReadHandler, Report};
+use slipring::{At, Graph, Report, errors::JoinError, faults::Fault, stages::ReadHandler};
 
 use crate::common::{LIMIT, Oops, PURPOSE, ends};
 

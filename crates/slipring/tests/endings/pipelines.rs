@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use slipring::{JoinError, Wait};
+use slipring::{Wait, errors::JoinError};
 
 use crate::common::{LIMIT, Oops, ends};
 

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use slipring::{Graph, PRODUCER, Wait};
+use slipring::{Graph, Wait, stages::PRODUCER};
 
 use crate::common::ends;
 

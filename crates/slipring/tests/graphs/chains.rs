@@ -7,7 +7,13 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use slipring::{Chain, Contiguous, Interleaved, JoinError, Layout, Threads, Wait, ring};
+use slipring::{
+    Chain, Wait,
+    errors::JoinError,
+    markers::{Contiguous, Interleaved, Layout},
+    placement::Threads,
+    ring,
+};
 
 const EVENTS: u64 = if cfg!(miri) { 12 } else { 150 };
 
@@ -385,7 +391,7 @@ macro_rules! both_layouts {
                 #[test]
                 fn $shape() {
                     let _watched = crate::common::watched();
-                    super::on_any_threads(super::$shape::<slipring::Interleaved>);
+                    super::on_any_threads(super::$shape::<slipring::markers::Interleaved>);
                 }
             )*
         }
@@ -394,7 +400,7 @@ macro_rules! both_layouts {
                 #[test]
                 fn $shape() {
                     let _watched = crate::common::watched();
-                    super::on_any_threads(super::$shape::<slipring::Contiguous>);
+                    super::on_any_threads(super::$shape::<slipring::markers::Contiguous>);
                 }
             )*
         }

@@ -6,7 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use slipring::{BuildError, Contiguous, ErrorKind, Events, Graph, Interleaved, Layout, Ring, ring};
+use slipring::{
+    Graph, Ring,
+    errors::{BuildError, ErrorKind},
+    handles::Events,
+    markers::{Contiguous, Interleaved, Layout},
+    ring,
+};
 
 /// A layout. If its batches have slices, `check` checks these.
 trait TestLayout: Layout {
@@ -450,7 +456,7 @@ fn each_event_of_a_chain_is_dropped_once() {
                 let run = chain.run(|p| {
                     for i in 0..20 {
                         if failing == "producer" && i == 9 {
-                            return Err(slipring::Fault::msg("enough"));
+                            return Err(slipring::faults::Fault::msg("enough"));
                         }
                         p.publish(|slot| produce(i, slot))?;
                     }

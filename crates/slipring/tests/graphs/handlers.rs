@@ -4,8 +4,12 @@
 use std::sync::{Arc, Mutex};
 
 use slipring::{
-    At, Cause, Contiguous, Graph, Handlers, Interleaved, Marks, OnFault, ReaderKey, Threads, Wait,
-    WaitError,
+    At, Graph, OnFault, Wait,
+    errors::{Cause, WaitError},
+    faults::Marks,
+    markers::{Contiguous, Interleaved},
+    placement::Threads,
+    stages::{Handlers, ReaderKey},
 };
 
 use crate::handles::{AnyKey, TestLayout, declare};

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use slipring::{
-    BatchError, Contiguous, Error, Events, Graph, Interleaved, Layout, Many, PoolReader,
-    PoolReaderKey, PoolWriter, PoolWriterKey, Reader, ReaderKey, Ring, ShardReader, ShardReaderKey,
-    ShardWriter, ShardWriterKey, Single, WaitError, Writer, WriterKey,
+    Error, Graph, Reader, Ring, Writer,
+    errors::{BatchError, WaitError},
+    handles::{Events, PoolReader, PoolWriter, ShardReader, ShardWriter},
+    markers::{Contiguous, Interleaved, Layout, Many, Single},
+    stages::{PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey, WriterKey},
 };
 
 use crate::shape::{Ev, Shape, StageKind, after_write};
@@ -415,7 +417,7 @@ pub(crate) use with_tx;
 
 impl<L: TestLayout> Tx<L> {
     /// Publishes one event if there is room.
-    pub fn try_publish(&mut self, id: u64) -> Result<u64, slipring::ClaimError> {
+    pub fn try_publish(&mut self, id: u64) -> Result<u64, slipring::errors::ClaimError> {
         with_tx!(self, p => p.try_publish(|event| event.fill(id)))
     }
 }

@@ -1,6 +1,6 @@
 //! Graphs of many stages. A build that visited each path of such a graph would not end.
 
-use slipring::{Graph, ReaderKey};
+use slipring::{Graph, stages::ReaderKey};
 
 /// Number of stages of each graph.
 const STAGES: usize = 300;

@@ -2,7 +2,10 @@
 //! A test applies each operation also to the oracle, which checks the result that the library
 //! returned. Positions are counted from the ring's first position.
 
-use slipring::{BatchError, Cause, ClaimError, PRODUCER, WaitError};
+use slipring::{
+    errors::{BatchError, Cause, ClaimError, WaitError},
+    stages::PRODUCER,
+};
 
 use crate::handles::{Ask, Finish};
 use crate::shape::{Ev, Shape, after_write, mix};

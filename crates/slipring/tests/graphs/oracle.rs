@@ -10,7 +10,11 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use slipring::{ClaimError, Contiguous, Graph, Interleaved, Wait, WaitError};
+use slipring::{
+    Graph, Wait,
+    errors::{ClaimError, WaitError},
+    markers::{Contiguous, Interleaved},
+};
 
 use crate::handles::{AnyHandle, AnyRing, Ask, Ends, Finish, TestLayout, Tx, declare, with_tx};
 use crate::model::{Claimed, End, Model};
@@ -390,7 +394,7 @@ impl<L: TestLayout> CheckedRing<L> {
             (Err(_), Claimed::At(at)) => {
                 let seq = self.model.seq(at);
                 self.model.bury(at);
-                self.model.fail(slipring::PRODUCER.to_owned(), Some(seq));
+                self.model.fail(slipring::stages::PRODUCER.to_owned(), Some(seq));
             }
             (Ok(Err(error)), expected) => self.model.check_claim_error(&expected, &error, false),
             (outcome, expected) => panic!("{outcome:?} instead of {expected:?}"),
@@ -521,7 +525,7 @@ impl<L: TestLayout> CheckedRing<L> {
         let report = self.ring.report();
         assert_eq!(report.halted(), self.model.halted, "{report}");
         if self.model.end.is_none() {
-            let counts = |stage: &slipring::StageReport| (stage.events, stage.tombstones);
+            let counts = |stage: &slipring::reports::StageReport| (stage.events, stage.tombstones);
             let all = (self.model.live_events(), self.model.tombstones());
             for stage in report.stages() {
                 assert_eq!(counts(stage), all, "{}", stage.name);

@@ -1,7 +1,10 @@
 //! Runs one graph on one thread: follows a script of publications, polls every handle in turn, and
 //! checks each event.
 
-use slipring::{BatchError, ClaimError, Graph, Wait, WaitError};
+use slipring::{
+    Graph, Wait,
+    errors::{BatchError, ClaimError, WaitError},
+};
 
 use crate::handles::{AnyRing, Ask, Finish, TestLayout, Tx, with_tx};
 use crate::shape::{Ev, Shape, after_write, mix};

@@ -3,7 +3,10 @@
 
 use std::fmt;
 
-use slipring::{BuildError, Error, ErrorKind};
+use slipring::{
+    Error,
+    errors::{BuildError, ErrorKind},
+};
 
 /// The event: its identity, and the trail of its writers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

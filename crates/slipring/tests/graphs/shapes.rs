@@ -1,7 +1,10 @@
 //! All shapes of up to four stages, and the named shapes; every kind of event; rings that start
 //! next to a wrap; publications longer than a run.
 
-use slipring::{Contiguous, Graph, Interleaved};
+use slipring::{
+    Graph,
+    markers::{Contiguous, Interleaved},
+};
 
 use crate::handles::declare;
 use crate::script::{Publication, run, short};

@@ -6,7 +6,11 @@ use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, ClaimError, Contiguous, Graph, Interleaved, Wait, WaitError};
+use slipring::{
+    Graph, Wait,
+    errors::{BatchError, ClaimError, WaitError},
+    markers::{Contiguous, Interleaved},
+};
 
 use crate::handles::{AnyHandle, AnyRing, Ask, Finish, KEYS, TestLayout, Tx, with_tx};
 use crate::shape::{Dice, Ev, Shape, after_write, mix};

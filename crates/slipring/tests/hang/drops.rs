@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use slipring::{BuildError, ErrorKind, Wait, WaitError};
+use slipring::{
+    Wait,
+    errors::{BuildError, ErrorKind, WaitError},
+};
 
 use crate::CAPACITY;
 use crate::common::{Bomb, Fragile, PURPOSE, ends};
@@ -129,7 +132,10 @@ fn events_that_panic_on_drop_do_not_abort() {
     ends("fragile events, leases", || {
         let (tx, mut rx) = slipring::unicast(8, || Fragile(true)).unwrap();
         drop(tx);
-        assert!(matches!(rx.try_batch(1), Err(slipring::BatchError::Wait(WaitError::Closed))));
+        assert!(matches!(
+            rx.try_batch(1),
+            Err(slipring::errors::BatchError::Wait(WaitError::Closed))
+        ));
         assert!(catch_unwind(AssertUnwindSafe(|| drop(rx))).is_err());
     });
     ends("fragile events, while unwinding", || {

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use slipring::{
-    Error, Events, EventsMut, Graph, Handlers, PoolReaderKey, PoolWriterKey, ReaderKey, WriterKey,
+    Error, Graph,
+    handles::{Events, EventsMut},
+    stages::{Handlers, PoolReaderKey, PoolWriterKey, ReaderKey, WriterKey},
 };
 
 use crate::CAPACITY;

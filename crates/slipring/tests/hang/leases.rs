@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use slipring::{Cause, Graph, PRODUCER, Wait};
+use slipring::{Graph, Wait, errors::Cause, stages::PRODUCER};
 
 use crate::common::{PURPOSE, ends};
 use crate::{CAPACITY, message};

@@ -16,7 +16,7 @@ mod self_wait;
 mod strategies;
 mod threads;
 
-use slipring::{Cause, Failure};
+use slipring::errors::{Cause, Failure};
 
 const CAPACITY: usize = 4;
 

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use slipring::{
-    At, ClaimError, Fault, Graph, ReadHandler, Reader, SharedProducer, Wait, WaitError,
+    At, Graph, Reader, SharedProducer, Wait,
+    errors::{ClaimError, WaitError},
+    faults::Fault,
+    stages::ReadHandler,
 };
 
 use crate::common::ends;

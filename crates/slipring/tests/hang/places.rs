@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 use slipring::{
-    At, BuildError, Chain, Error, ErrorKind, Events, EventsMut, Fault, Handlers, PRODUCER,
-    Pipeline, Producer, ReadHandler, Wait, WriteHandler,
+    At, Chain, Error, Pipeline, Producer, Wait,
+    errors::{BuildError, ErrorKind},
+    faults::Fault,
+    handles::{Events, EventsMut},
+    stages::{Handlers, PRODUCER, ReadHandler, WriteHandler},
 };
 
 use crate::common::{Bomb, Fragile, Oops, PURPOSE, ends};

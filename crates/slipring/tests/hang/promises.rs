@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use slipring::{AwaitError, Promise, Wait, promise};
+use slipring::{Promise, Wait, errors::AwaitError, promise};
 
 use crate::common::{Bomb, Fragile, PURPOSE, ends};
 
@@ -89,8 +89,8 @@ fn a_strategy_that_panics_ends_the_wait_only() {
     let _watched = crate::common::watched();
     #[derive(Debug)]
     struct Panics;
-    impl slipring::WaitStrategy for Panics {
-        fn next_action(&self, _: &slipring::WaitContext) -> slipring::WaitAction {
+    impl slipring::waiting::WaitStrategy for Panics {
+        fn next_action(&self, _: &slipring::waiting::WaitContext) -> slipring::waiting::WaitAction {
             panic!("a strategy {PURPOSE}");
         }
         fn parks(&self) -> bool {

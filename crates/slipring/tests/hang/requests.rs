@@ -13,8 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    AwaitError, Awaited, Cause, Fault, Graph, OnFault, Promise, SharedProducer, StartAt, Wait,
-    WaitError,
+    Awaited, Graph, OnFault, Promise, SharedProducer, Wait,
+    errors::{AwaitError, Cause, WaitError},
+    faults::Fault,
+    handles::StartAt,
 };
 
 use crate::common::{PURPOSE, ends, quiet};

@@ -3,7 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use slipring::{Cause, Failure, Fault, Graph, JoinError, PRODUCER, Wait};
+use slipring::{
+    Graph, Wait,
+    errors::{Cause, Failure, JoinError},
+    faults::Fault,
+    stages::PRODUCER,
+};
 
 use crate::common::{LIMIT, Oops, ends};
 
@@ -43,7 +48,7 @@ fn a_deadline_ends_a_thread_that_waits_for_itself() {
             let (mut a, mut b, mut rx) = (ring.producer(), ring.producer(), ring.reader(key));
             let held = a.claim_n(2).unwrap();
             let error = b.claim_by(Instant::now() + SOON).err().unwrap();
-            assert!(matches!(error, slipring::ClaimError::TimedOut(_)), "{error}");
+            assert!(matches!(error, slipring::errors::ClaimError::TimedOut(_)), "{error}");
             held.publish();
             assert_eq!(rx.poll(9, |_, _| ()).unwrap(), 2);
             b.publish_by(Instant::now() + LIMIT, |_| ()).unwrap();

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use slipring::{Graph, Wait, WaitAction, WaitContext, WaitStrategy};
+use slipring::{
+    Graph, Wait,
+    waiting::{WaitAction, WaitContext, WaitStrategy},
+};
 
 use crate::common::{PURPOSE, ends};
 use crate::message;

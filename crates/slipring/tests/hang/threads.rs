@@ -1,6 +1,6 @@
 //! Threads that the system does not start.
 
-use slipring::{Cause, Error};
+use slipring::{Error, errors::Cause};
 
 use crate::common::{Fragile, ends, quiet};
 
@@ -60,7 +60,7 @@ fn a_closure_of_run_inline_that_waits_for_an_event_runs_the_stages() {
             .write("double", |value, _| *value *= 2)
             .tap(&tap)
             .run_inline(|p| {
-                let mut reader = tap.subscribe(slipring::StartAt::Now)?;
+                let mut reader = tap.subscribe(slipring::handles::StartAt::Now)?;
                 p.publish(|value| *value = 4)?;
                 let batch = reader.batch(1)?;
                 seen.extend(batch.iter().copied());

@@ -1,6 +1,9 @@
 //! Pools: room, the last worker, misplaced pools.
 
-use slipring::{Graph, Pool, SubscribeError, WaitError};
+use slipring::{
+    Graph, Pool,
+    errors::{SubscribeError, WaitError},
+};
 
 #[test]
 fn a_pool_has_limited_room_and_fails_without_workers() {

@@ -9,8 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BatchError, Graph, PoolReader, SharedProducer, Wait, WaitAction, WaitContext, WaitError,
-    WaitStrategy,
+    Graph, SharedProducer, Wait,
+    errors::{BatchError, WaitError},
+    handles::PoolReader,
+    waiting::{WaitAction, WaitContext, WaitStrategy},
 };
 
 /// The groups whose events are being handled.

@@ -3,7 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use slipring::{BatchError, Graph, StartAt, SubscribeError, Tap, Wait, WaitError};
+use slipring::{
+    Graph, Tap, Wait,
+    errors::{BatchError, SubscribeError, WaitError},
+    handles::StartAt,
+};
 
 use crate::far_deadline;
 

@@ -6,7 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BatchError, Graph, PoolReader, Reader, StartAt, Wait, WaitAction, WaitContext, WaitStrategy,
+    Graph, Reader, Wait,
+    errors::BatchError,
+    handles::{PoolReader, StartAt},
+    waiting::{WaitAction, WaitContext, WaitStrategy},
 };
 
 /// A strategy that notes whether the graph has more threads than cores.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{Pool, StartAt, SubscribeError, Tap, Wait};
+use slipring::{Pool, Tap, Wait, errors::SubscribeError, handles::StartAt};
 
 /// A member's stay between joining and leaving.
 struct Stay {
@@ -81,7 +81,7 @@ fn members_come_and_go(shared: bool, behind_a_stage: bool, capacity: usize) {
                     } else {
                         buried.push(first..first + len as u64)
                     }
-                    Ok::<_, slipring::ClaimError>(())
+                    Ok::<_, slipring::errors::ClaimError>(())
                 };
                 let mut round = 0;
                 let mut published = Ok(());

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 use slipring::{
-    At, BatchError, BuildError, Chain, Graph, PoolReader, PoolWriter, Producer, Reader, ReaderKey,
-    Writer, WriterKey,
+    At, Chain, Graph, Producer, Reader, Writer,
+    errors::{BatchError, BuildError},
+    handles::{PoolReader, PoolWriter},
+    stages::{ReaderKey, WriterKey},
 };
 
 use crate::{build_error, chain, graph};

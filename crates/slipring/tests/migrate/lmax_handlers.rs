@@ -1,6 +1,11 @@
 //! Rows of MIGRATING.md on the LMAX Disruptor: handlers, polls, and exceptions.
 
-use slipring::{At, Cause, Fault, ReadHandler, WaitError};
+use slipring::{
+    At,
+    errors::{Cause, WaitError},
+    faults::Fault,
+    stages::ReadHandler,
+};
 
 use crate::common::{Oops, PURPOSE, quiet};
 use crate::{chain, graph, pair};

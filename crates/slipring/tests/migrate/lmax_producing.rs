@@ -5,7 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use slipring::{At, BatchError, BuildError, ClaimError, Fault, Graph, PRODUCER, Producer};
+use slipring::{
+    At, Graph, Producer,
+    errors::{BatchError, BuildError, ClaimError},
+    faults::Fault,
+    stages::PRODUCER,
+};
 
 use crate::common::{LIMIT, PURPOSE, quiet};
 use crate::{build_error, chain, graph, pair, shared, until};

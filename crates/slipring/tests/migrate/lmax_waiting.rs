@@ -6,8 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    At, BatchError, Cause, ClaimError, Graph, JoinError, Wait, WaitAction, WaitContext, WaitError,
-    WaitStrategy,
+    At, Graph, Wait,
+    errors::{BatchError, Cause, ClaimError, JoinError, WaitError},
+    waiting::{WaitAction, WaitContext, WaitStrategy},
 };
 
 use crate::common::LIMIT;

@@ -20,7 +20,11 @@ use std::time::Instant;
 use std::{fs, thread};
 
 use common::LIMIT;
-use slipring::{BuildError, Chain, Error, ErrorKind, Graph, Interleaved, Many, Producer, Reader};
+use slipring::{
+    Chain, Error, Graph, Producer, Reader,
+    errors::{BuildError, ErrorKind},
+    markers::{Interleaved, Many},
+};
 
 /// Declares a graph of numbers.
 fn graph(capacity: usize) -> Graph<u64> {

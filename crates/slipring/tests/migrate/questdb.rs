@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use slipring::{BatchError, ClaimError, Graph, Wait, WaitError};
+use slipring::{
+    Graph, Wait,
+    errors::{BatchError, ClaimError, WaitError},
+};
 
 use crate::common::{LIMIT, Oops};
 use crate::{Patience, chain, each_once, graph, pair, shared, until};

@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use std::thread;
 
 use slipring::{
-    At, ClaimError, ConflateError, Mirror, ObserveError, Sent, StartAt, SubscribeError, Tap,
-    WaitError,
+    At, Mirror, Tap,
+    errors::{ClaimError, ConflateError, ObserveError, SubscribeError, WaitError},
+    handles::{Sent, StartAt},
 };
 
 use crate::{chain, graph, pair, shared};

@@ -8,7 +8,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Instant;
 
-use slipring::{BatchError, ClaimError, Monitor, NotHeld, PRODUCER, Selector, WaitError};
+use slipring::{
+    Monitor,
+    errors::{BatchError, ClaimError, NotHeld, WaitError},
+    stages::PRODUCER,
+    tasks::Selector,
+};
 
 use crate::common::LIMIT;
 use crate::{Patience, chain, graph, pair, shared, until};

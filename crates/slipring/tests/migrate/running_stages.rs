@@ -5,7 +5,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use slipring::{At, Done, Error, Fault, Marks, OnFault, ReadHandler, Verdict, Wait};
+use slipring::{
+    At, Error, OnFault, Wait,
+    faults::{Fault, Marks, Verdict},
+    reports::Done,
+    stages::ReadHandler,
+};
 
 use crate::common::{Oops, PURPOSE, quiet};
 use crate::{chain, each_once, pair, until};
@@ -322,7 +327,7 @@ fn rewinds_may_end_with_a_skip() {
 fn a_handler_of_batches_is_rewound_too() {
     let _watched = crate::common::watched();
     let (mut calls, mut failed) = (Vec::new(), false);
-    let tries = |events: &slipring::Events<'_, u64>, first| {
+    let tries = |events: &slipring::handles::Events<'_, u64>, first| {
         calls.push((first, events.len()));
         if first == 4 && !std::mem::replace(&mut failed, true) { Err(Oops(4)) } else { Ok(()) }
     };

@@ -4,7 +4,11 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{ClaimError, ConflateError, Graph, Sent, WaitError};
+use slipring::{
+    Graph,
+    errors::{ClaimError, ConflateError, WaitError},
+    handles::Sent,
+};
 
 fn far_deadline() -> Instant {
     Instant::now() + Duration::from_secs(30)
@@ -50,7 +54,7 @@ fn publish_or_drop_counts_the_dropped_events() {
     assert_eq!(sent, [(0, 0), (1, 1), (2, 2), (3, 3), (4, 7)]);
     drop(tx);
     let report = ring.report();
-    let producer = report.stage(slipring::PRODUCER).unwrap();
+    let producer = report.stage(slipring::stages::PRODUCER).unwrap();
     assert_eq!((producer.dropped, producer.events), (5, 5));
     ring.halt();
     assert!(matches!(ring.producer().publish_or_drop(|_| ()), Err(WaitError::Halted)));
@@ -114,7 +118,7 @@ fn a_chains_producer_can_conflate() {
         })
         .unwrap();
     assert_eq!(last, HashMap::from([(0, 999), (1, 997), (2, 998), (9, 9)]));
-    assert_eq!(done.report.stage(slipring::PRODUCER).unwrap().dropped, 1001 - seen);
+    assert_eq!(done.report.stage(slipring::stages::PRODUCER).unwrap().dropped, 1001 - seen);
 }
 
 #[test]
@@ -164,7 +168,7 @@ fn a_conflator_loses_only_replaced_values() {
             assert!(of_key.is_sorted(), "{of_key:?}");
             assert_eq!(of_key.last(), Some(&newest));
         }
-        assert_eq!(ring.report().stage(slipring::PRODUCER).unwrap().dropped, replaced);
+        assert_eq!(ring.report().stage(slipring::stages::PRODUCER).unwrap().dropped, replaced);
     }
 }
 
@@ -178,7 +182,7 @@ fn a_dropped_conflator_counts_its_kept_values_and_a_panic_in_it_fails_the_graph(
     let mut tx = ring.producer().conflate(4, |slot, _: &u64, value| *slot = value).unwrap();
     (0..4).for_each(|i| _ = tx.send(i, i).unwrap());
     drop(tx);
-    assert_eq!(ring.report().stage(slipring::PRODUCER).unwrap().dropped, 3);
+    assert_eq!(ring.report().stage(slipring::stages::PRODUCER).unwrap().dropped, 3);
 
     let (tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
     let mut tx = tx.conflate(4, |_, _: &u64, _: u64| panic!("no fill")).unwrap();

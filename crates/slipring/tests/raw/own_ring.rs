@@ -5,7 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{ClaimError, ErrorKind, Graph, StartAt, Wait, WaitError};
+use slipring::{
+    Graph, Wait,
+    errors::{ClaimError, ErrorKind, WaitError},
+    handles::StartAt,
+};
 
 /// Runs a chain whose stage publishes into its own ring until the ring is full. Returns the error
 /// of the chain and the error of the publication.

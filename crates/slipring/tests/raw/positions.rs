@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use slipring::{BatchError, ClaimError, Graph, NotHeld, SharedProducer, WaitError};
+use slipring::{
+    Graph, SharedProducer,
+    errors::{BatchError, ClaimError, NotHeld, WaitError},
+};
 
 #[test]
 fn raw_positions_are_claimed_filled_and_done() {

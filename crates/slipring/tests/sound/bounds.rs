@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use slipring::{
-    BatchError, BuildError, ClaimError, ErrorKind, Graph, Producer, Reader, SharedProducer, Writer,
+    Graph, Producer, Reader, SharedProducer, Writer,
+    errors::{BatchError, BuildError, ClaimError, ErrorKind},
 };
 
 use crate::CAPACITY;
@@ -30,16 +31,16 @@ macro_rules! assert_not {
 fn a_handle_is_sync_only_if_its_events_are() {
     let _watched = crate::common::watched();
     type NotSync = Cell<u8>;
-    assert_not!(Sync: slipring::Slot<'static, NotSync>, slipring::Slots<'static, NotSync>, slipring::Events<'static, NotSync>,
-        slipring::EventsMut<'static, NotSync>, slipring::Batch<'static, NotSync, slipring::Reading, slipring::Each>,
-        slipring::Batch<'static, NotSync, slipring::Writing, slipring::Each>, slipring::EventsIter<'static, NotSync, slipring::Interleaved>,
-        slipring::EventsIterMut<'static, NotSync, slipring::Interleaved>);
-    assert_not!(Send: slipring::Events<'static, NotSync>, slipring::EventsIter<'static, NotSync, slipring::Interleaved>);
+    assert_not!(Sync: slipring::Slot<'static, NotSync>, slipring::handles::Slots<'static, NotSync>, slipring::handles::Events<'static, NotSync>,
+        slipring::handles::EventsMut<'static, NotSync>, slipring::Batch<'static, NotSync, slipring::markers::Reading, slipring::markers::Each>,
+        slipring::Batch<'static, NotSync, slipring::markers::Writing, slipring::markers::Each>, slipring::handles::EventsIter<'static, NotSync, slipring::markers::Interleaved>,
+        slipring::handles::EventsIterMut<'static, NotSync, slipring::markers::Interleaved>);
+    assert_not!(Send: slipring::handles::Events<'static, NotSync>, slipring::handles::EventsIter<'static, NotSync, slipring::markers::Interleaved>);
     type NotSend = std::rc::Rc<u8>;
     assert_not!(Send: Producer<NotSend>, SharedProducer<NotSend>, Reader<NotSend>, Writer<NotSend>, slipring::Slot<'static, NotSend>,
-        slipring::EventsIterMut<'static, NotSend, slipring::Interleaved>, slipring::Ring<NotSend>);
+        slipring::handles::EventsIterMut<'static, NotSend, slipring::markers::Interleaved>, slipring::Ring<NotSend>);
     fn is<T: Send + Sync>() {}
-    is::<slipring::Slots<'static, u8>>();
+    is::<slipring::handles::Slots<'static, u8>>();
     is::<Producer<NotSync>>();
     is::<Reader<NotSync>>();
 }

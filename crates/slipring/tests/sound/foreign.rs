@@ -5,7 +5,11 @@ use std::mem::swap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use slipring::{BatchError, BuildError, Cause, ErrorKind, Graph, PRODUCER, WaitError};
+use slipring::{
+    Graph,
+    errors::{BatchError, BuildError, Cause, ErrorKind, WaitError},
+    stages::PRODUCER,
+};
 
 use crate::CAPACITY;
 use crate::common::{ends, quiet};
@@ -53,7 +57,7 @@ fn a_factory_may_show_and_drop_a_key_of_its_graph() {
     let _watched = crate::common::watched();
     for drops in [false, true] {
         let outcome = ends(&format!("keys in the factory, dropped: {drops}"), move || {
-            let stash = Arc::new(std::sync::Mutex::new(None::<slipring::ReaderKey>));
+            let stash = Arc::new(std::sync::Mutex::new(None::<slipring::stages::ReaderKey>));
             let factory_stash = stash.clone();
             let graph = Graph::new(CAPACITY, move || {
                 let mut stash = factory_stash.lock().unwrap();

@@ -6,7 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicPtr;
 use std::time::Duration;
 
-use slipring::{BatchError, BuildError, Cause, ErrorKind, Graph, Wait, WaitError};
+use slipring::{
+    Graph, Wait,
+    errors::{BatchError, BuildError, Cause, ErrorKind, WaitError},
+};
 
 use crate::CAPACITY;
 use crate::common::{PURPOSE, ends};
@@ -131,7 +134,8 @@ fn leak<T>(handle: T) {
 #[test]
 fn a_deadline_ends_a_graph_with_a_forgotten_handle() {
     let _watched = crate::common::watched();
-    let deadline = |failure: &slipring::Failure| matches!(failure.cause(), Cause::Deadline(_));
+    let deadline =
+        |failure: &slipring::errors::Failure| matches!(failure.cause(), Cause::Deadline(_));
     for wait in [Wait::Blocking, Wait::YIELDING, Wait::SLEEPING, Wait::BusySpin] {
         let w = wait.clone();
         ends(&format!("a forgotten reader, {wait}"), move || {

@@ -4,7 +4,7 @@ use std::mem::forget;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use slipring::{ClaimError, Graph};
+use slipring::{Graph, errors::ClaimError};
 
 use crate::CAPACITY;
 use crate::common::ends;

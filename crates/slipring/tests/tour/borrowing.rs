@@ -1,6 +1,6 @@
 //! Events and handlers that borrow locals, and a ring that feeds a ring.
 
-use slipring::{At, Fault, ReadHandler};
+use slipring::{At, faults::Fault, stages::ReadHandler};
 #[derive(Default)]
 struct Count {
     events: u64,

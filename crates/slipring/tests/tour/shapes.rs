@@ -1,6 +1,6 @@
 //! Every shape of graph that users ask for.
 
-use slipring::{Graph, StartAt, Tap, Wait};
+use slipring::{Graph, Tap, Wait, handles::StartAt};
 use std::{
     collections::HashMap,
     error::Error,
@@ -138,7 +138,7 @@ fn every_shape_compiles_and_runs() -> Result<(), Box<dyn Error>> {
                     let batch = sub.batch(8)?;
                     let first = batch[0];
                     batch.release();
-                    Ok::<_, slipring::WaitError>(first) // dropped here: unsubscribed
+                    Ok::<_, slipring::errors::WaitError>(first) // dropped here: unsubscribed
                 });
                 at.recv().ok();
                 for i in 10..200 {

@@ -4,8 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use slipring::{
-    BuildError, ErrorKind, Graph, Pool, ReaderKey, StartAt, Tap, Wait, WaitAction, WaitContext,
-    WaitError, WaitStrategy,
+    Graph, Pool, Tap, Wait,
+    errors::{BuildError, ErrorKind, WaitError},
+    handles::StartAt,
+    stages::ReaderKey,
+    waiting::{WaitAction, WaitContext, WaitStrategy},
 };
 
 use crate::common::{PURPOSE, ends};

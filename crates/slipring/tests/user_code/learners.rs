@@ -6,8 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slipring::{
-    Cause, Graph, PRODUCER, StartAt, Tap, Wait, WaitAction, WaitContext, WaitError, WaitLearner,
-    WaitStrategy,
+    Graph, Tap, Wait,
+    errors::{Cause, WaitError},
+    handles::StartAt,
+    stages::PRODUCER,
+    waiting::{WaitAction, WaitContext, WaitLearner, WaitStrategy},
 };
 
 use crate::common::{Bomb, PURPOSE, ends};

@@ -4,7 +4,11 @@ use std::mem::{replace, swap};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
-use slipring::{BatchError, Cause, Graph, Reader, ReaderKey, WaitError};
+use slipring::{
+    Graph, Reader,
+    errors::{BatchError, Cause, WaitError},
+    stages::ReaderKey,
+};
 
 use crate::common::{Oops, PURPOSE, ends};
 

@@ -218,6 +218,6 @@ slipring_threads!(
 fn slipring(spec: Spec, host: Host) -> Option<Threads> {
     let is_right = !INSTRUMENTED || spec.shape != Shape::Pool && spec.producers == 1;
     // A warning of too few real cores would be printed under a lock of the standard library.
-    slipring::on_warning(|_| ());
+    slipring::waiting::on_warning(|_| ());
     is_right.then(|| any_slipring(spec, host))?
 }

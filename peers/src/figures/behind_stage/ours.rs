@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use slipring::{Contiguous, Graph, Interleaved, Layout, Wait};
+use slipring::{Graph, Wait, markers::{Contiguous, Interleaved, Layout}};
 
 use slipring_machine::{pin, unpin};
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use disruptor::{BusySpin, ProcessorSettings, Producer as _, Sequence, build_single_producer};
-use slipring::{Contiguous, Graph, Interleaved, Layout, Producer, Reader, Wait};
+use slipring::{Graph, Producer, Reader, Wait, markers::{Contiguous, Interleaved, Layout}};
 use slipring_machine::pin;
 
 use crate::contenders::ours::GraphLayout;

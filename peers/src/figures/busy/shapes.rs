@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use disruptor::wait_strategies::WaitStrategy;
 use disruptor::{BusySpin, Polling, Producer as _, Sequence, Sleep, build_single_producer};
-use slipring::{Chain, Graph, Layout, Reader, Threads, Wait};
+use slipring::{Chain, Graph, Reader, Wait, markers::Layout, placement::Threads};
 use slipring_machine::pin;
 
 use super::RINGS;

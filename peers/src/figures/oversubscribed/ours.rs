@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use slipring::{StartAt, Tap, Threads, Wait};
+use slipring::{Tap, Wait, handles::StartAt, placement::Threads};
 
 use super::timing::{NAMES, RING, Timing, TwoCores};
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use slipring::{Wait, WaitError};
+use slipring::{Wait, errors::WaitError};
 use slipring_machine::pin;
 
 use super::ends::{Link, meet};

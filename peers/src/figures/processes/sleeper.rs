@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{StartAt, Wait};
+use slipring::{Wait, handles::StartAt};
 use slipring_machine::pin;
 
 use super::ends::meet;

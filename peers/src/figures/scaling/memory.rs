@@ -10,7 +10,7 @@
 use std::hint::{black_box, spin_loop};
 use std::time::Instant;
 
-use slipring::{Contiguous, Interleaved};
+use slipring::markers::{Contiguous, Interleaved};
 
 use crate::contenders::queues::{self, Queue, Rtrb, drain};
 use crate::contenders::{Sides, StreamSpec, ours, rings, run_stream};

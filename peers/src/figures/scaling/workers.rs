@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use slipring::{Graph, ShardReader, Wait};
+use slipring::{Graph, Wait, handles::ShardReader};
 
 use crate::contenders::queues::{Array, Crossfire, CrossfireShared, Queue, Rtrb};
 use crate::figures::oversubscribed::RING;

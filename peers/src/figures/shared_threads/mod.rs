@@ -9,7 +9,7 @@
 pub mod open;
 pub mod shapes;
 
-use slipring::{Chain, Threads, Wait};
+use slipring::{Chain, Wait, placement::Threads};
 
 use crate::measure::Size;
 

@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> Result<()> {
     // The files are opened before the measurement, so that a wrong path does not waste a
     // measurement.
     let files = Files::open(args.json.as_deref(), args.picture.as_deref())?;
-    slipring::on_warning(|_| ());
+    slipring::waiting::on_warning(|_| ());
     interrupt::watch()?;
     let plan = Plan { ways, amount };
     let expected = plan.expected() + noise::expected(size) / 2;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use slipring::{Chain, Threads};
+use slipring::{Chain, placement::Threads};
 
 use super::setup::{Computed, Setup, Shape};
 use super::slices::{Job, Journal, Reduction, Tally};

@@ -26,7 +26,7 @@ pub fn shoot(setup: &Setup) -> Result<Shot> {
     let computed = match setup.contender {
         Contender::OneThread => Ok(in_one_thread(setup)),
         Contender::Ring => rings::compute(setup, None),
-        Contender::SharedThreads => rings::compute(setup, Some(slipring::Threads::Auto)),
+        Contender::SharedThreads => rings::compute(setup, Some(slipring::placement::Threads::Auto)),
         Contender::Channels => queues::compute::<StdChannel>(setup),
         Contender::BlockingQueues => queues::compute::<Blocking>(setup),
     };

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use anyhow::Result;
-use slipring::{Fault, Threads, Wait};
+use slipring::{Wait, faults::Fault, placement::Threads};
 use slipring_machine::Clock;
 
 use super::readings::{Reading, Readings, Retriever};

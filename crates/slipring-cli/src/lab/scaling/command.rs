@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(topology) => {
             let (experiment, model) = simulated::plan(topology, args.consumers.map(usize::from))?;
             // The library warns of strategies that do not suit the machine, which is virtual here.
-            slipring_simulated::on_warning(|_| ());
+            slipring_simulated::waiting::on_warning(|_| ());
             runner::simulate(&experiment, model, &args.common)
         }
         None => runner::run(&[&Scaling], &args.common),

@@ -3,7 +3,7 @@
 use std::thread;
 
 use anyhow::{Context as _, Result};
-use slipring::{Threads, Wait};
+use slipring::{Wait, placement::Threads};
 
 use super::super::contenders::blocking_queue::BlockingQueue;
 use super::placement::Places;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use anyhow::Result;
-use slipring::{Chain, Threads, Wait};
+use slipring::{Chain, Wait, placement::Threads};
 
 use super::work::{
     ByProducer, CAPACITY, Last, Load, Measured, Meter, Middle, PRODUCERS, Shape, join, left, right,

@@ -136,7 +136,7 @@ pub fn run(args: &Args) -> Result<()> {
 
     // The library warns of strategies that do not suit the machine. This program measures these on
     // purpose.
-    slipring::on_warning(|_| ());
+    slipring::waiting::on_warning(|_| ());
     interrupt::watch()?;
     let plan = Plan { waits, arrivals, size, rounds: None };
     let expected = plan.expected() + noise::expected(size) / 2;

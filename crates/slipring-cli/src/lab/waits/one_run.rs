@@ -12,7 +12,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
-use slipring::{Cause, Failure, Graph, Producer, Reader, ReaderKey, Wait, WaitError};
+use slipring::{
+    Graph, Producer, Reader, Wait,
+    errors::{Cause, Failure, WaitError},
+    stages::ReaderKey,
+};
 use slipring_machine::{self as machine, Clock, CorePair, MachineUsage, ThreadTimes};
 
 use super::arrivals::Pattern;

@@ -11,7 +11,7 @@ use std::ops::ControlFlow::Continue;
 use std::task::Poll;
 use std::time::Duration;
 
-use slipring::{BatchError, WaitError};
+use slipring::errors::{BatchError, WaitError};
 use tokio::time::Instant;
 
 use super::{Doubt, POLL, SinkRun, Taken, in_time};

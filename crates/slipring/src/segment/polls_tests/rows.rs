@@ -10,7 +10,13 @@ use crate::consumer::markers::{Reading, sealed as delivery};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::producer::sealed as sharing;
 use crate::promise::Promise;
-use crate::{ConflateError, Conflator, Selector, Sent, Waitable};
+use crate::ring::slots::Interleaved;
+use crate::{
+    Conflator,
+    errors::ConflateError,
+    handles::Sent,
+    tasks::{Selector, Waitable},
+};
 
 /// An event of 64 bytes, the size of one cell. It also serves as a block, and as the cell of an
 /// empty message.
