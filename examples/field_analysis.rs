@@ -26,7 +26,7 @@ mod linux {
         ANALYSIS, Block, COLD, HOT, NAME, NEWEST, SmokeName, TURN, interruption, make, pause,
         theory,
     };
-    use slipring_shm::{Problem, Segment};
+    use slipring_shm::{Segment, errors::Problem};
 
     /// An analysis of the fields that `field_simulation` publishes
     #[derive(Parser)]

@@ -33,7 +33,7 @@ mod linux {
     use slipring_examples::field::{
         ANALYSIS, Block, NAME, NEWEST, SmokeName, TURN, interruption, make, pause,
     };
-    use slipring_shm::{Attached, Problem, Producer, Segment};
+    use slipring_shm::{Attached, Producer, Segment, errors::Problem};
 
     /// A simulation that hands each time step to an analysis in another process
     #[derive(Parser)]

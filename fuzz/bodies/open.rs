@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use slipring_shm::parts::layout::{HEAD, Head, Header, SCHEMA_AT, STAGES_AT};
-use slipring_shm::{Attached, Eviction, Segment};
+use slipring_shm::{Attached, Segment, summaries::Eviction};
 
 /// Longest file that is mapped, in bytes.
 const LONGEST: u64 = 1 << 22;

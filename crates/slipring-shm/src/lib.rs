@@ -50,7 +50,8 @@
 //!   unfinished publication is ever seen. If [`OnDeath::Close`] was declared, the death instead
 //!   ends the stream, as if the producer had left.
 //! - When a tap's reader dies, the parties that wait for it remove it. They continue within a
-//!   notice, and [`SeatSummary::unread`] tells how many events the reader had not read.
+//!   notice, and [`SeatSummary::unread`](summaries::SeatSummary::unread) tells how many events the
+//!   reader had not read.
 //! - A party that waits for a process learns of the process's death within a notice (20 ms by
 //!   default), plus the time that the kernel takes to end a process. The segment's creator declares
 //!   what happens then ([`OnDeath`]): the party continues to wait, its call returns an error, or
@@ -63,8 +64,8 @@
 //!
 //! # A single value
 //!
-//! A [`PromiseSegment`] holds one value, which one process hands to another exactly once. The value
-//! survives if either process is killed.
+//! A [`PromiseSegment`](promises::PromiseSegment) holds one value, which one process hands to
+//! another exactly once. The value survives if either process is killed.
 //!
 //! # Alive or dead
 //!
@@ -135,11 +136,11 @@
 //! # Inspecting a segment
 //!
 //! [`list`] and [`inspect`] tell which segments exist, which processes are attached, and how far
-//! each stage is, without disturbing any process. [`Summary::awaited`] tells which party waits for
-//! which. `slipring ls` prints all of this once, and `slipring top` shows it continuously.
-//! [`evict`] kills a process that is stopped or hangs, and frees its places, as `slipring evict`
-//! does. The examples `field_simulation` and `field_analysis` are a pair of programs that you can
-//! run and kill.
+//! each stage is, without disturbing any process. [`Summary::awaited`](summaries::Summary::awaited)
+//! tells which party waits for which. `slipring ls` prints all of this once, and `slipring top`
+//! shows it continuously. [`evict`] kills a process that is stopped or hangs, and frees its places,
+//! as `slipring evict` does. The examples `field_simulation` and `field_analysis` are a pair of
+//! programs that you can run and kill.
 //!
 //! # Other languages
 //!
@@ -199,7 +200,7 @@ mod system;
 
 mod attach;
 mod contents;
-mod errors;
+pub mod errors;
 mod file;
 mod handles;
 mod inspect;
@@ -208,35 +209,68 @@ mod layout;
 #[doc = include_str!("../SEGMENT.md")]
 pub mod other_languages {}
 
-pub use contents::{
-    Blocks, Contents, Divisible, Event, Handles, Messages, NextMessage, PoolReader, PoolWriter,
-    Producer, Reader, ShardReader, ShardWriter, SharedProducer, Subscription, Writer,
-};
-pub use errors::{
-    EvictProblem, FileProblem, HeaderProblem, NameProblem, Problem, PromiseError, SegmentError,
-};
-pub use slipring::segment::{
-    BlockBatch, BlockClaim, BlockConsumer, BlockProducer, CopyingConsumer, CopyingProducer, Ending,
-    Message, MessageBatch, MessageClaim, MessageConsumer, MessageError, MessageProducer, OnDeath,
-    RawBlockConsumer, RawBlockProducer, Stretch,
-};
-
-pub use attach::evict::{Eviction, Occupant, evict};
-pub use attach::participant::Liveness;
+pub use attach::evict::evict;
 pub use attach::remove::{remove, remove_at};
-pub use handles::{
-    attached::Attached,
-    awaited::{Awaited, Promised},
-    builder::Builder,
-    copies::Copies,
-    promise::{Promise, PromiseBuilder, PromiseSegment},
-    segment::Segment,
+pub use contents::{
+    Contents, Event, Handles, PoolReader, PoolWriter, Producer, Reader, ShardReader, ShardWriter,
+    SharedProducer, Subscription, Writer,
 };
-pub use inspect::{
-    FailureSummary, ParticipantSummary, Party, SeatSummary, StageSummary, Summary, inspect,
-    inspect_at, list,
-};
-pub use slipring::segment::copied::Counts;
+pub use errors::segment::SegmentError;
+pub use handles::{attached::Attached, builder::Builder, copies::Copies, segment::Segment};
+pub use inspect::{inspect, inspect_at, list};
+pub use slipring::segment::OnDeath;
+
+pub mod blocks {
+    //! Rings of blocks, whose size is known only at run time.
+    //!
+    //! A program that forwards or records events needs them, if it does not know the type of the
+    //! events. A `Segment<Blocks>` has the same calls as any other, and its handles lend bytes.
+    pub use crate::contents::{Blocks, Divisible};
+    pub use slipring::segment::{
+        BlockBatch, BlockClaim, BlockConsumer, BlockProducer, RawBlockConsumer, RawBlockProducer,
+        Stretch,
+    };
+}
+
+pub mod copies {
+    //! The handles of [`Copies`](crate::Copies), which copy events in and out.
+    //!
+    //! A program that shares a segment with programs that it does not trust needs them.
+    pub use slipring::segment::{CopyingConsumer, CopyingProducer};
+}
+
+pub mod messages {
+    //! Rings of messages, each of any length.
+    //!
+    //! A `Segment<Messages>` has the same calls as any other, and its handles lend bytes: a message
+    //! is claimed with its length, and the reader's batches lend whole messages.
+    pub use crate::contents::{Messages, NextMessage};
+    pub use slipring::segment::{
+        Message, MessageBatch, MessageClaim, MessageConsumer, MessageProducer,
+    };
+}
+
+pub mod promises {
+    //! A single value between processes: a [`PromiseSegment`], and its two sides.
+    //!
+    //! They need no ring, and are to [`slipring::promise`] as a segment is to a ring.
+    pub use crate::handles::awaited::{Awaited, Promised};
+    pub use crate::handles::promise::{Promise, PromiseBuilder, PromiseSegment};
+}
+
+pub mod summaries {
+    //! The state of a segment, as [`inspect`](crate::inspect()) and [`evict`](crate::evict) return
+    //! it.
+    //!
+    //! Programs that watch segments need it, or that clean up after others. `slipring ls` and
+    //! `slipring top` print the same values.
+    pub use crate::attach::evict::{Eviction, Occupant};
+    pub use crate::attach::participant::Liveness;
+    pub use crate::inspect::{
+        FailureSummary, ParticipantSummary, Party, SeatSummary, StageSummary, Summary,
+    };
+    pub use slipring::segment::{Ending, copied::Counts};
+}
 
 /// Parts of this crate that its tests and the project's other crates use. They are not stable, so
 /// those crates depend on exactly this version.

@@ -16,8 +16,11 @@ use slipring::errors::{BatchError, WaitError};
 use slipring::segment::shard_of_bytes;
 use slipring_shm::parts::layout::{Head, STAGES_AT, StageRecord};
 use slipring_shm::{
-    Attached, Blocks, Builder, HeaderProblem, Messages, OnDeath, Problem, Segment, ShardReader,
-    ShardWriter, inspect,
+    Attached, Builder, OnDeath, Segment, ShardReader, ShardWriter,
+    blocks::Blocks,
+    errors::{HeaderProblem, Problem},
+    inspect,
+    messages::Messages,
 };
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -13,8 +13,11 @@ use slipring::{
     raw::SeqRange,
 };
 use slipring_shm::{
-    Attached, Blocks, Builder, Contents, MessageError, Messages, NextMessage, Problem, Segment,
+    Attached, Builder, Contents, Segment,
+    blocks::Blocks,
+    errors::{MessageError, Problem},
     inspect,
+    messages::{Messages, NextMessage},
 };
 
 #[test]

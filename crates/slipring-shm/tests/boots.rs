@@ -16,7 +16,10 @@ use rustix::fs::fstatfs;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use slipring_shm::parts::layout::Head;
 use slipring_shm::parts::lock::{self, Hold};
-use slipring_shm::{EvictProblem, Eviction, HeaderProblem, Liveness, Problem};
+use slipring_shm::{
+    errors::{EvictProblem, HeaderProblem, Problem},
+    summaries::{Eviction, Liveness},
+};
 
 #[test]
 fn plays_a_role() {

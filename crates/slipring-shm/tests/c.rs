@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::clients::{Running, client_in_c, word_of};
 use common::*;
-use slipring_shm::{Attached, Builder, Ending, Event, Segment, inspect};
+use slipring_shm::{Attached, Builder, Event, Segment, inspect, summaries::Ending};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]

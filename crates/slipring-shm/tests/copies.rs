@@ -21,7 +21,12 @@ use slipring::{
     markers::Joined,
     segment::{Seated, SeatedShard, SeatedWorker},
 };
-use slipring_shm::{Attached, Copies, CopyingConsumer, FileProblem, Liveness, OnDeath, Problem};
+use slipring_shm::{
+    Attached, Copies, OnDeath,
+    copies::CopyingConsumer,
+    errors::{FileProblem, Problem},
+    summaries::Liveness,
+};
 
 #[test]
 fn plays_a_role() {

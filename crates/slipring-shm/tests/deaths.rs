@@ -20,7 +20,7 @@ use slipring::{
     errors::{BatchError, ClaimError, WaitError},
     stages::PRODUCER,
 };
-use slipring_shm::{Attached, OnDeath, Problem, Producer, Reader, Segment};
+use slipring_shm::{Attached, OnDeath, Producer, Reader, Segment, errors::Problem};
 
 #[test]
 fn plays_a_role() {

@@ -17,7 +17,10 @@ use common::observed::{Client, Item, builder, join};
 use common::*;
 use serde_json::{Value, json};
 use slipring_shm::parts::layout::{HEAD, Head};
-use slipring_shm::{Attached, Blocks, Builder, Ending, Messages, OnDeath, Segment, inspect};
+use slipring_shm::{
+    Attached, Builder, OnDeath, Segment, blocks::Blocks, inspect, messages::Messages,
+    summaries::Ending,
+};
 
 const PAGE: &str = include_str!("../SEGMENT.md");
 

@@ -13,7 +13,10 @@ use common::*;
 use rustix::process::Signal;
 use slipring::{handles::StartAt, stages::PRODUCER};
 use slipring_shm::{
-    Attached, Builder, EvictProblem, Eviction, Liveness, OnDeath, Problem, Segment, evict,
+    Attached, Builder, OnDeath, Segment,
+    errors::{EvictProblem, Problem},
+    evict,
+    summaries::{Eviction, Liveness},
 };
 
 #[test]

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use slipring::segment::Seat;
 use slipring_shm::parts::layout::records::ParticipantRecord;
 use slipring_shm::parts::{Attempt, File, attach as attach_file, lock, read_head};
-use slipring_shm::{Liveness, Problem};
+use slipring_shm::{errors::Problem, summaries::Liveness};
 
 #[test]
 fn plays_a_role() {
@@ -423,7 +423,7 @@ fn role_overlay() {
     std::fs::copy(folder.join("made.slipring"), &path).unwrap();
     assert_problem!(
         Test::open_at(&path),
-        Problem::File(slipring_shm::FileProblem::FileSystem { name: "overlayfs", .. })
+        Problem::File(slipring_shm::errors::FileProblem::FileSystem { name: "overlayfs", .. })
     );
     assert_problem!(
         Test::create_at(folder.join("merged/b")).capacity(4).without_ring().build(),
@@ -682,7 +682,8 @@ fn threads_that_make_one_name_make_one_segment_and_get_places_of_their_own() {
         attached.sort_by_key(|(_, attached)| attached.participant());
         assert!((1..).zip(&attached).all(|(number, (_, one))| one.participant() == number));
         let listed = slipring_shm::list().unwrap();
-        let own = |summary: &&slipring_shm::Summary| summary.name.as_ref() == Some(&name.0);
+        let own =
+            |summary: &&slipring_shm::summaries::Summary| summary.name.as_ref() == Some(&name.0);
         let summary = listed.iter().flatten().find(own).expect("it is listed");
         assert_eq!((summary.participants.len(), summary.places, summary.stale), (4, 8, false));
         assert!(summary.participants.iter().all(|one| one.pid == std::process::id()));

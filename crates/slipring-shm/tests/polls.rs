@@ -14,7 +14,7 @@ use slipring::{
     errors::{BatchError, ClaimError, ConflateError, WaitError},
     handles::{Sent, StartAt},
 };
-use slipring_shm::{Attached, Blocks, OnDeath, Segment};
+use slipring_shm::{Attached, OnDeath, Segment, blocks::Blocks};
 
 #[test]
 fn plays_a_role() {

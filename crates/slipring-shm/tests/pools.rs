@@ -17,7 +17,7 @@ use slipring::{
     raw::SeqRange,
 };
 use slipring_shm::parts::layout::HEAD;
-use slipring_shm::{Attached, PoolWriter, Problem, Producer, Reader};
+use slipring_shm::{Attached, PoolWriter, Producer, Reader, errors::Problem};
 
 const CAPACITY: u64 = 16;
 const POOL: &str = "work";

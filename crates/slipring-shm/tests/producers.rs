@@ -14,7 +14,7 @@ use common::trace::{PLACE_STEPS, Path, Victim, fork, mark, test_in_a_role, wait}
 use common::*;
 use slipring::errors::{ClaimError, WaitError};
 use slipring_shm::parts::layout::HEAD;
-use slipring_shm::{Attached, Problem, Reader, SharedProducer};
+use slipring_shm::{Attached, Reader, SharedProducer, errors::Problem};
 
 const CAPACITY: u64 = 8;
 const STAGES: [&str; 2] = ["first", "later"];

@@ -19,7 +19,9 @@ use common::*;
 use rustix::process::Signal;
 use slipring::{Wait, errors::WaitError};
 use slipring_shm::{
-    Awaited, Event, OnDeath, Problem, Promise, PromiseError, PromiseSegment, Segment, SegmentError,
+    Event, OnDeath, Segment, SegmentError,
+    errors::{Problem, PromiseError},
+    promises::{Awaited, Promise, PromiseSegment},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -18,7 +18,10 @@ use common::observed::*;
 use common::*;
 use slipring::handles::StartAt;
 use slipring_shm::parts::layout::Head;
-use slipring_shm::{Ending, Liveness, OnDeath, Segment};
+use slipring_shm::{
+    OnDeath, Segment,
+    summaries::{Ending, Liveness},
+};
 
 #[test]
 fn plays_a_role() {

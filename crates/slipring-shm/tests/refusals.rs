@@ -18,8 +18,11 @@ use slipring::{errors::MemoryLimit, handles::StartAt};
 use slipring_shm::parts::layout::{self, Head, Header, StageRecord};
 use slipring_shm::parts::machine;
 use slipring_shm::{
-    Blocks, Event, FileProblem, HeaderProblem, Messages, NameProblem, Problem, PromiseSegment,
-    Segment,
+    Event, Segment,
+    blocks::Blocks,
+    errors::{FileProblem, HeaderProblem, NameProblem, Problem},
+    messages::Messages,
+    promises::PromiseSegment,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 

@@ -12,7 +12,10 @@ use std::time::Duration;
 use common::*;
 use slipring::{Wait, errors::WaitError};
 use slipring_shm::{
-    Attached, Awaited, OnDeath, PromiseError, PromiseSegment, Reader, Segment, evict,
+    Attached, OnDeath, Reader, Segment,
+    errors::PromiseError,
+    evict,
+    promises::{Awaited, PromiseSegment},
 };
 
 #[test]

@@ -15,7 +15,7 @@ use common::trace::{PLACE_STEPS, Path, Victim, fork, mark, test_in_a_role, wait}
 use common::*;
 use slipring::errors::{BatchError, ClaimError, WaitError};
 use slipring_shm::parts::layout::HEAD;
-use slipring_shm::{Attached, OnDeath, Problem, Producer, Reader, ShardWriter};
+use slipring_shm::{Attached, OnDeath, Producer, Reader, ShardWriter, errors::Problem};
 
 const CAPACITY: u64 = 16;
 const BOOKS: &str = "books";

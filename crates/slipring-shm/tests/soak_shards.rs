@@ -17,7 +17,7 @@ use common::*;
 use libc::pid_t;
 use slipring::segment::shard_of_bytes;
 use slipring::{Wait, errors::WaitError};
-use slipring_shm::{Blocks, Contents, Event, Problem, Segment, SegmentError};
+use slipring_shm::{Contents, Event, Segment, SegmentError, blocks::Blocks, errors::Problem};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 #[test]

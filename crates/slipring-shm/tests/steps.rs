@@ -9,7 +9,7 @@ use std::thread;
 use common::*;
 use rustix::process::Signal;
 use slipring_shm::parts::lock;
-use slipring_shm::{Liveness, Problem};
+use slipring_shm::{errors::Problem, summaries::Liveness};
 
 #[test]
 fn plays_a_role() {

@@ -12,7 +12,7 @@ use slipring::{
     errors::{SubscribeError, WaitError},
     handles::StartAt,
 };
-use slipring_shm::{Attached, OnDeath, Problem, Segment, inspect};
+use slipring_shm::{Attached, OnDeath, Segment, errors::Problem, inspect};
 
 #[test]
 fn plays_a_role() {

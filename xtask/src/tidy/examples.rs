@@ -198,10 +198,12 @@ fn public(house: &House) -> BTreeSet<Target> {
 }
 
 /// Returns whether the item is `pub`, and shown in the documentation.
-fn is_public(item: &Item) -> bool {
+pub fn is_public(item: &Item) -> bool {
     let visibility = match item {
+        Item::Const(item) => &item.vis,
         Item::Enum(item) => &item.vis,
         Item::Fn(item) => &item.vis,
+        Item::Static(item) => &item.vis,
         Item::Struct(item) => &item.vis,
         Item::Trait(item) => &item.vis,
         Item::Type(item) => &item.vis,
@@ -211,7 +213,8 @@ fn is_public(item: &Item) -> bool {
     matches!(visibility, Visibility::Public(_)) && !is_hidden(item_attributes(item))
 }
 
-fn is_hidden(attributes: &[Attribute]) -> bool {
+/// Returns whether the attributes keep an item out of the documentation.
+pub fn is_hidden(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) => {
             list.path.is_ident("doc") && list.tokens.to_string().split(", ").any(|w| w == "hidden")

@@ -8,6 +8,7 @@ mod invariants;
 pub mod labels;
 mod library;
 mod orderings;
+mod pages;
 mod planted;
 mod segment;
 mod text;
@@ -54,6 +55,7 @@ pub fn check(root: &Path) -> io::Result<Findings> {
         if krate.is_for_users() {
             let below = if krate.is_library() { None } else { docs.as_ref() };
             examples::check(krate, below, &mut found);
+            pages::check(krate, &mut found);
         }
     }
     if let Some(page) = files.iter().find(|file| file.path == Path::new("ARCHITECTURE.md")) {

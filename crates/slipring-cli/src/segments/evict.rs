@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use slipring_shm::{Eviction, Occupant, SegmentError};
+use slipring_shm::{
+    SegmentError,
+    summaries::{Eviction, Occupant},
+};
 
 use crate::base::console;
 

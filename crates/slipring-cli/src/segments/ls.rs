@@ -12,7 +12,10 @@ use anyhow::Result;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
-use slipring_shm::{Liveness, OnDeath, ParticipantSummary, SeatSummary, StageSummary, Summary};
+use slipring_shm::{
+    OnDeath,
+    summaries::{Liveness, ParticipantSummary, SeatSummary, StageSummary, Summary},
+};
 
 use super::words::{self, ending, name, process, state};
 use crate::base::console;

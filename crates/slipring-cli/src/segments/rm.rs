@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use slipring_shm::parts::layout::HEAD;
-use slipring_shm::{Problem, SegmentError};
+use slipring_shm::{SegmentError, errors::Problem};
 
 use crate::base::console;
 
@@ -95,7 +95,7 @@ fn remove_stale() -> Result<ExitCode> {
 /// file may be in use (a segment of another user or of another version), or if it does not begin
 /// like a segment and may be any file.
 fn state(problem: &Problem) -> Option<&'static str> {
-    use slipring_shm::{FileProblem as File, HeaderProblem as Header};
+    use slipring_shm::errors::{FileProblem as File, HeaderProblem as Header};
     match problem {
         Problem::Header(Header::Boot) => Some("was of an earlier boot"),
         Problem::Header(

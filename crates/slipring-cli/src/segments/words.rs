@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Result, anyhow};
 use slipring_shm::{
-    Ending, Liveness, ParticipantSummary, Problem, SeatSummary, SegmentError, StageSummary, Summary,
+    SegmentError,
+    errors::Problem,
+    summaries::{Ending, Liveness, ParticipantSummary, SeatSummary, StageSummary, Summary},
 };
 
 /// Inspects a segment, which is given by its name, or by a path with a slash.

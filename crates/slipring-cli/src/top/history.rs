@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use slipring_shm::{
-    Counts, Liveness, ParticipantSummary, Party, Problem, SeatSummary, SegmentError, Summary,
+    SegmentError,
+    errors::Problem,
+    summaries::{Counts, Liveness, ParticipantSummary, Party, SeatSummary, Summary},
 };
 
 use super::notes;

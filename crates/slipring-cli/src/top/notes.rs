@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 use slipring_shm::{
-    Ending, Liveness, OnDeath, ParticipantSummary, Party, SeatSummary, StageSummary, Summary,
+    OnDeath,
+    summaries::{Ending, Liveness, ParticipantSummary, Party, SeatSummary, StageSummary, Summary},
 };
 
 use super::view::{Note, PartyView, Severity};

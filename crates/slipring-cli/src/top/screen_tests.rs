@@ -8,7 +8,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
-use slipring_shm::{Attached, Segment, Summary};
+use slipring_shm::{Attached, Segment, summaries::Summary};
 
 use super::history::{History, Moment};
 use super::screen::{Shown, draw};

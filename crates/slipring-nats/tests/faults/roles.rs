@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
 use slipring_nats::{Decoding, OpenSink, Server as At, Sink, Source, on_each_step};
 use slipring_shm::Producer;
-use slipring_shm::{Attached, Problem, Segment, SegmentError};
+use slipring_shm::{Attached, Segment, SegmentError, errors::Problem};
 
 use crate::common::*;
 use crate::singles;

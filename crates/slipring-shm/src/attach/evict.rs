@@ -82,7 +82,7 @@ struct FoundOwner {
 /// use std::io::{BufRead, BufReader};
 /// use std::process::{Command, Stdio};
 /// use std::time::Duration;
-/// use slipring_shm::{Eviction, Segment};
+/// use slipring_shm::{Segment, summaries::Eviction};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// if let Ok(name) = std::env::var("HANGS_AT") {
@@ -162,7 +162,7 @@ impl Eviction {
     /// stage, `pid` chooses one.
     ///
     /// ```
-    /// use slipring_shm::{EvictProblem, Eviction, Problem, Segment};
+    /// use slipring_shm::{Segment, errors::{EvictProblem, Problem}, summaries::Eviction};
     /// let name = format!("evict-{}", std::process::id());
     /// let segment = Segment::<u64>::create(&name).capacity(8).reader("sum").build()?;
     /// let error = Eviction::find(&name, "sum", None).unwrap_err();

@@ -31,7 +31,7 @@ const LEAVING: u32 = 20;
 /// an earlier boot are removed as well.
 ///
 /// ```
-/// use slipring_shm::Problem;
+/// use slipring_shm::errors::Problem;
 ///
 /// let name = format!("none-{}", std::process::id());
 /// let error = slipring_shm::remove(&name).unwrap_err();

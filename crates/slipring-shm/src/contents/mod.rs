@@ -53,8 +53,8 @@ pub trait Contents: Handles {
 /// |---|---|---|---|
 /// | an [`Event`] `E` | [`slipring::Producer`] | [`slipring::Consumer`] | `&E`, and `&mut E` to a stage that writes |
 /// | [`Blocks`] | [`BlockProducer`] | [`BlockConsumer`] | `&[u8]` and `&mut [u8]`, of one size |
-/// | [`Messages`] | [`MessageProducer`] | [`MessageConsumer`] | [`Message`](crate::Message)s of any length |
-/// | [`Copies`](crate::Copies)`<E>` | [`CopyingProducer`](crate::CopyingProducer) | [`CopyingConsumer`](crate::CopyingConsumer) | nothing: an `E` is copied in and out |
+/// | [`Messages`] | [`MessageProducer`] | [`MessageConsumer`] | [`Message`](crate::messages::Message)s of any length |
+/// | [`Copies`](crate::Copies)`<E>` | [`CopyingProducer`](crate::copies::CopyingProducer) | [`CopyingConsumer`](crate::copies::CopyingConsumer) | nothing: an `E` is copied in and out |
 ///
 /// | handle | sees |
 /// |---|---|
@@ -64,7 +64,7 @@ pub trait Contents: Handles {
 /// | [`Subscription`] | every event since it joined a tap |
 ///
 /// ```
-/// use slipring_shm::{Attached, Blocks, Handles, Reader, Segment, SegmentError};
+/// use slipring_shm::{Attached, Handles, Reader, Segment, SegmentError, blocks::Blocks};
 /// /// Takes the stage that all rings of this program have, whatever they hold.
 /// fn log<H: Handles>(attached: &Attached<H>) -> Result<Reader<H>, SegmentError> {
 ///     attached.reader("log")
@@ -118,7 +118,7 @@ pub trait Handles: sealed::Sealed + 'static {
 /// divided.
 ///
 /// ```compile_fail,E0277
-/// use slipring_shm::{Attached, Messages};
+/// use slipring_shm::{Attached, messages::Messages};
 /// fn work(lines: Attached<Messages>) {
 ///     lines.pool_reader("print");
 /// }
@@ -165,14 +165,14 @@ pub(crate) mod sealed {
 /// blocks of a segment have one size.
 ///
 /// Blocks lie side by side, so a library can treat lent blocks as an array, in at most two
-/// stretches ([`Stretch`](crate::Stretch)). With `Builder::stamps_inside`, each block lies behind
-/// its stamp instead. `Builder::schema` describes the contents of a block.
+/// stretches ([`Stretch`](crate::blocks::Stretch)). With `Builder::stamps_inside`, each block lies
+/// behind its stamp instead. `Builder::schema` describes the contents of a block.
 ///
 /// Blocks have the same kinds of stages as events: readers, writers, pools, taps and shards. The
 /// key of shards is a range of a block's bytes (`Builder::shard_reader`).
 ///
 /// ```
-/// use slipring_shm::{Blocks, Segment};
+/// use slipring_shm::{Segment, blocks::Blocks};
 /// let (rows, columns) = (100, 30); // known at run time
 /// let segment = Segment::<Blocks>::create_memfd("fields")
 ///     .capacity(8)
@@ -205,7 +205,7 @@ pub enum Blocks {}
 /// pools, shards or writing stages, because these would divide a message.
 ///
 /// ```
-/// use slipring_shm::{Messages, NextMessage, Segment};
+/// use slipring_shm::{Segment, messages::{Messages, NextMessage}};
 /// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
 /// let segment = segment.reader("print").tap("viewers", 4).build()?;
 /// // SAFETY: no other process has the memfd.

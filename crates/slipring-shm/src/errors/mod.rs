@@ -1,4 +1,8 @@
-//! Errors of segments.
+//! The errors of segments. An error says what was wrong, where, and what to do next.
+//!
+//! A program that only reports errors needs [`SegmentError`] alone. A program that goes on after an
+//! error matches the [`Problem`] in it, or the error of the promise or message that it uses. Calls
+//! of handles return the errors of [`slipring::errors`].
 //!
 //! Invariants
 //! - I1: each message says what was wrong, where, and what to do next.
@@ -8,10 +12,9 @@
 mod evict;
 mod file;
 mod promise;
+pub(crate) mod segment;
 mod texts;
 
-use std::error::Error as StdError;
-use std::fmt;
 use std::io;
 use std::ops::Range;
 
@@ -22,68 +25,8 @@ use crate::system::limits::{HEAD, MAX_LENGTH, MAX_PARTICIPANTS, STAGE_NAME};
 pub use evict::EvictProblem;
 pub use file::{FileProblem, HeaderProblem, NameProblem};
 pub use promise::PromiseError;
-
-/// The reason why a segment could not be made, opened, attached to, inspected or removed, or why
-/// one of its participants was not evicted. The error also names the segment.
-///
-/// ```
-/// use slipring_shm::{NameProblem, Problem};
-///
-/// let error = slipring_shm::remove("a/b").unwrap_err();
-/// assert!(matches!(error.problem(), Problem::Name(NameProblem::Slash)));
-/// assert_eq!(
-///     error.to_string(),
-///     "segment \"a/b\": the name has a slash: leave it out, or give a whole path (`create_at`, `open_at`)"
-/// );
-/// ```
-#[derive(Debug)]
-pub struct SegmentError {
-    location: String,
-    problem: Box<Problem>,
-}
-
-impl SegmentError {
-    /// Makes an error whose message begins with `location`.
-    pub(crate) fn new(location: impl Into<String>, problem: impl Into<Problem>) -> SegmentError {
-        SegmentError { location: location.into(), problem: Box::new(problem.into()) }
-    }
-
-    pub(crate) fn at(location: &impl fmt::Display, problem: impl Into<Problem>) -> SegmentError {
-        SegmentError::new(location.to_string(), problem)
-    }
-
-    /// Returns the reason of the error.
-    ///
-    /// Example: [`SegmentError`].
-    pub fn problem(&self) -> &Problem {
-        &self.problem
-    }
-
-    /// Returns the segment's path, the label of its memfd, or the name as it was given.
-    ///
-    /// ```
-    /// assert_eq!(slipring_shm::remove("a/b").unwrap_err().location(), "\"a/b\"");
-    /// ```
-    pub fn location(&self) -> &str {
-        &self.location
-    }
-}
-
-impl fmt::Display for SegmentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "segment {}: {}", self.location, self.problem)
-    }
-}
-
-impl StdError for SegmentError {
-    /// Returns the source of the system's error, or of the graph's error (I2).
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &*self.problem {
-            Problem::System { error, .. } => error.source(),
-            problem => problem.source(),
-        }
-    }
-}
+pub(crate) use segment::SegmentError;
+pub use slipring::segment::MessageError;
 
 /// Reason of a [`SegmentError`].
 #[derive(Debug, thiserror::Error)]

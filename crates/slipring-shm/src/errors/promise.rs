@@ -8,13 +8,13 @@ use slipring::errors::{BatchError, PeerDead, WaitError};
 
 use super::texts;
 
-/// Reason why a call of [`Awaited`](crate::Awaited) returned no value.
+/// Reason why a call of [`Awaited`](crate::promises::Awaited) returned no value.
 ///
 /// After [`PromiseError::TimedOut`], [`PromiseError::PeerDead`] and [`PromiseError::Request`] a
 /// later call may succeed. After any other error, each later call returns an error as well.
 ///
 /// ```
-/// use slipring_shm::{PromiseError, PromiseSegment};
+/// use slipring_shm::{errors::PromiseError, promises::PromiseSegment};
 /// let segment = PromiseSegment::<u64>::create_memfd("broken").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let (promise, mut answer) = unsafe { (segment.promise()?, segment.awaited()?) };
@@ -47,9 +47,9 @@ pub enum PromiseError {
     #[error(transparent)]
     Ended(WaitError),
     /// The wait ended because of the ring that carried the request
-    /// ([`Awaited::of_request`](crate::Awaited::of_request)). There are three cases: that ring has
-    /// failed or was halted; it is closed, and every stage has passed the request; or a process
-    /// that holds up the request has died.
+    /// ([`Awaited::of_request`](crate::promises::Awaited::of_request)). There are three cases: that
+    /// ring has failed or was halted; it is closed, and every stage has passed the request; or a
+    /// process that holds up the request has died.
     ///
     /// A later call may still succeed: a stage that has opened the promise may fulfil it later, and
     /// another process may take the place of the dead one.

@@ -191,7 +191,7 @@ impl<H: Handles> Attached<H> {
     /// #     const NAME: &'static str = "field/Block";
     /// #     const VERSION: u32 = 1;
     /// # }
-    /// use slipring_shm::Liveness;
+    /// use slipring_shm::summaries::Liveness;
     ///
     /// let made = Segment::<Block>::create_memfd("field").capacity(8).reader("all").build()?;
     /// // SAFETY: no other process has the descriptor.

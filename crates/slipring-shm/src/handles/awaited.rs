@@ -26,7 +26,7 @@ use crate::handles::attached::Attached;
 /// Dropping the handle leaves its place to another process, which gets the value if this process
 /// has not released it.
 ///
-/// Example: [`PromiseSegment`](crate::PromiseSegment).
+/// Example: [`PromiseSegment`](crate::promises::PromiseSegment).
 pub struct Awaited<T> {
     reader: SegmentConsumer<T, Reading, Seated>,
     /// Position of the value.
@@ -56,7 +56,7 @@ impl<T: Event> Awaited<T> {
     /// ends meanwhile, the wait ends, but a later call still gets the value once it is fulfilled.
     ///
     /// ```
-    /// use slipring_shm::{PromiseError, PromiseSegment, Segment};
+    /// use slipring_shm::{Segment, errors::PromiseError, promises::PromiseSegment};
     ///
     /// let requests =
     ///     Segment::<u64>::create_memfd("requests").capacity(8).reader("answer").build()?;
@@ -115,7 +115,7 @@ impl<T: Event> Awaited<T> {
 
     /// Waits for the value, and lends it where it lies. The value stays until it is released.
     ///
-    /// Example: [`PromiseSegment`](crate::PromiseSegment).
+    /// Example: [`PromiseSegment`](crate::promises::PromiseSegment).
     ///
     /// # Errors
     /// The call fails with [`PromiseError::Broken`] if the owner dropped the promise, and with
@@ -135,7 +135,7 @@ impl<T: Event> Awaited<T> {
     /// Waits for the value as [`wait`](Awaited::wait) does, at most for the given time.
     ///
     /// ```
-    /// use slipring_shm::{PromiseError, PromiseSegment};
+    /// use slipring_shm::{errors::PromiseError, promises::PromiseSegment};
     /// use std::time::{Duration, Instant};
     /// let segment = PromiseSegment::<u64>::create_memfd("late").build()?;
     /// // SAFETY: no other process has the memfd.
@@ -237,7 +237,7 @@ type Lent<'a, T> = Batch<'a, T, Reading, Seated, InSegment<Interleaved>>;
 /// processes that act on the value before they release it act at least once, even if one of them is
 /// killed.
 ///
-/// Example: [`PromiseSegment`](crate::PromiseSegment).
+/// Example: [`PromiseSegment`](crate::promises::PromiseSegment).
 #[must_use = "the value comes again unless it is released"]
 pub struct Promised<'a, T: Event> {
     batch: Lent<'a, T>,
@@ -248,7 +248,7 @@ impl<T: Event> Promised<'_, T> {
     /// Returns whether the value was lent before, to a waiter that died or left without a release.
     ///
     /// ```
-    /// use slipring_shm::PromiseSegment;
+    /// use slipring_shm::promises::PromiseSegment;
     /// let segment = PromiseSegment::<u64>::create_memfd("again").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let (promise, mut first) = unsafe { (segment.promise()?, segment.awaited()?) };
@@ -266,7 +266,7 @@ impl<T: Event> Promised<'_, T> {
 
     /// Releases the value. No process gets it again.
     ///
-    /// Example: [`PromiseSegment`](crate::PromiseSegment).
+    /// Example: [`PromiseSegment`](crate::promises::PromiseSegment).
     ///
     /// # Cost
     /// The call makes a few stores.
@@ -279,7 +279,7 @@ impl<T: Event> Promised<'_, T> {
     /// Copies the value, and releases it. If the process is killed right after the call, the value
     /// is lost.
     ///
-    /// Example: [`open_memfd`](crate::PromiseSegment::open_memfd).
+    /// Example: [`open_memfd`](crate::promises::PromiseSegment::open_memfd).
     ///
     /// # Cost
     /// The call copies the value and makes a few stores.

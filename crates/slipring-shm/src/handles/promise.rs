@@ -44,7 +44,7 @@ const PARTICIPANTS: u32 = 8;
 /// killed at any moment, and another process can take its place.
 ///
 /// ```
-/// use slipring_shm::PromiseSegment;
+/// use slipring_shm::promises::PromiseSegment;
 ///
 /// // One program.
 /// let name = format!("answer-{}", std::process::id());
@@ -73,11 +73,11 @@ const PARTICIPANTS: u32 = 8;
 /// |---|---|---|
 /// | it is fulfilled | gets the value, even if the owner is gone by then | [`Problem::Fulfilled`] |
 /// | its owner is killed, or panics | waits on, gets an error for this call, or fails for good ([`PromiseBuilder::on_death`]) | may fulfil it |
-/// | its owner drops it | [`Broken`](crate::PromiseError::Broken) | [`Problem::Broken`] |
-/// | its waiter is killed, or leaves | its successor gets the value, and learns whether it was lent before ([`is_redelivered`](crate::Promised::is_redelivered)) | is not concerned |
-/// | its waiter has released the value | [`Taken`](crate::PromiseError::Taken), and so does each successor | [`Problem::Fulfilled`] |
+/// | its owner drops it | [`Broken`](crate::errors::PromiseError::Broken) | [`Problem::Broken`] |
+/// | its waiter is killed, or leaves | its successor gets the value, and learns whether it was lent before ([`is_redelivered`](crate::promises::Promised::is_redelivered)) | is not concerned |
+/// | its waiter has released the value | [`Taken`](crate::errors::PromiseError::Taken), and so does each successor | [`Problem::Fulfilled`] |
 /// | no process ever asks for the promise | waits until its deadline: no process has died that owned it | may fulfil it |
-/// | as before, and the ring ends through which the value was asked for | [`Request`](crate::PromiseError::Request), if the waiter knows the request ([`of_request`](crate::Awaited::of_request)) | may fulfil it |
+/// | as before, and the ring ends through which the value was asked for | [`Request`](crate::errors::PromiseError::Request), if the waiter knows the request ([`of_request`](crate::promises::Awaited::of_request)) | may fulfil it |
 ///
 /// A named segment stays until it is removed ([`remove`](crate::remove)). While no process is
 /// attached, the segment counts as stale, so `slipring rm --stale` removes it, even if it holds a
@@ -99,7 +99,7 @@ impl<T: Event> PromiseSegment<T> {
     /// Declares a new promise at `path`, on tmpfs or ext4.
     ///
     /// ```
-    /// use slipring_shm::PromiseSegment;
+    /// use slipring_shm::promises::PromiseSegment;
     /// let path = format!("/dev/shm/promise-{}.slipring", std::process::id());
     /// let made = PromiseSegment::<u64>::create_at(&path).build()?;
     /// let opened = PromiseSegment::<u64>::open_at(&path)?;
@@ -144,7 +144,7 @@ impl<T: Event> PromiseSegment<T> {
     /// passed descriptor can be closed.
     ///
     /// ```
-    /// use slipring_shm::PromiseSegment;
+    /// use slipring_shm::promises::PromiseSegment;
     /// let made = PromiseSegment::<u64>::create_memfd("answer").build()?;
     /// let fd = made.memfd().unwrap(); // a child inherits it, or a socket sends it
     /// let opened = PromiseSegment::<u64>::open_memfd(fd, "answer")?;
@@ -171,7 +171,7 @@ impl<T: Event> PromiseSegment<T> {
     ///
     /// ```
     /// use slipring::Wait;
-    /// use slipring_shm::PromiseSegment;
+    /// use slipring_shm::promises::PromiseSegment;
     /// let segment = PromiseSegment::<u64>::create_memfd("soon").build()?.with_wait(Wait::BusySpin);
     /// // SAFETY: no other process has the memfd.
     /// let (promise, mut answer) = unsafe { (segment.promise()?, segment.awaited()?) };
@@ -307,14 +307,14 @@ impl<T: Event> PromiseBuilder<T> {
 
     /// Sets how a waiter reacts when the process that owns the promise dies. By default, the waiter
     /// waits for the owner's successor. With [`OnDeath::Tell`], its call returns an error
-    /// ([`PeerDead`](crate::PromiseError::PeerDead)). With [`OnDeath::Fail`], the promise fails for
-    /// good ([`Ended`](crate::PromiseError::Ended)).
+    /// ([`PeerDead`](crate::errors::PromiseError::PeerDead)). With [`OnDeath::Fail`], the promise
+    /// fails for good ([`Ended`](crate::errors::PromiseError::Ended)).
     ///
     /// With [`OnDeath::Fail`], a fulfilled promise may fail as well, if the owner dies right after
     /// it has fulfilled the promise, while the waiter checks for deaths.
     ///
     /// ```
-    /// use slipring_shm::{OnDeath, PromiseSegment};
+    /// use slipring_shm::{OnDeath, promises::PromiseSegment};
     /// let segment =
     ///     PromiseSegment::<u64>::create_memfd("told").on_death(OnDeath::Tell).build()?;
     /// # let _ = segment;
@@ -336,7 +336,7 @@ impl<T: Event> PromiseBuilder<T> {
     /// place of a dead process is recovered when another process needs it.
     ///
     /// ```
-    /// use slipring_shm::PromiseSegment;
+    /// use slipring_shm::promises::PromiseSegment;
     /// use std::time::Duration;
     /// let segment = PromiseSegment::<u64>::create_memfd("two")
     ///     .participants(2)
@@ -353,7 +353,7 @@ impl<T: Event> PromiseBuilder<T> {
     /// [`Builder::allow_overcommit`] does.
     ///
     /// ```
-    /// use slipring_shm::PromiseSegment;
+    /// use slipring_shm::promises::PromiseSegment;
     /// let segment = PromiseSegment::<u64>::create_memfd("insists").allow_overcommit().build()?;
     /// # let _ = segment;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -410,7 +410,7 @@ impl<T: Event> Promise<T> {
     /// If `fill` panics, the promise is left to a successor.
     ///
     /// ```
-    /// use slipring_shm::PromiseSegment;
+    /// use slipring_shm::promises::PromiseSegment;
     /// let segment = PromiseSegment::<u64>::create_memfd("filled").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let (promise, mut answer) = unsafe { (segment.promise()?, segment.awaited()?) };

@@ -240,7 +240,7 @@ impl<C: Contents> Segment<C> {
     /// Returns the type version of the segment's events, blocks or messages.
     ///
     /// ```
-    /// use slipring_shm::{Messages, Segment};
+    /// use slipring_shm::{Segment, messages::Messages};
     /// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
     /// let segment = segment.type_name("log/line", 3).reader("print").build()?;
     /// assert_eq!((segment.type_name().as_str(), segment.type_version()), ("log/line", 3));
@@ -253,7 +253,7 @@ impl<C: Contents> Segment<C> {
     /// Returns the schema, which describes the events to programs in other languages. The schema is
     /// empty if the creator gave none.
     ///
-    /// Example: [`Blocks`](crate::Blocks).
+    /// Example: [`Blocks`](crate::blocks::Blocks).
     pub fn schema(&self) -> Vec<u8> {
         self.opened().checked.schema.clone()
     }

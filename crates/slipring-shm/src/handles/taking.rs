@@ -92,8 +92,8 @@ impl<H: Handles> Attached<H> {
     /// its own call chooses. [`inspect`](crate::inspect) tells how many events the dead reader had
     /// not read.
     ///
-    /// A reader of [`Messages`](crate::Messages) begins with the next message, as the example there
-    /// shows.
+    /// A reader of [`Messages`](crate::messages::Messages) begins with the next message, as the
+    /// example there shows.
     ///
     /// Example: [`Builder::tap`](crate::Builder::tap).
     ///
@@ -121,7 +121,7 @@ impl<H: Divisible> Attached<H> {
     /// [`suspects`](slipring::Consumer::suspects), and the first ones that it lends. Repair or mark
     /// them in the handler, or skip them by
     /// [`pass_over_suspects`](slipring::Consumer::pass_over_suspects). A copying handle returns
-    /// their positions by [`redelivered`](crate::CopyingConsumer::redelivered).
+    /// their positions by [`redelivered`](crate::copies::CopyingConsumer::redelivered).
     ///
     /// Example: [`Builder::after`](crate::Builder::after).
     ///
@@ -183,7 +183,7 @@ impl<H: Divisible> Attached<H> {
     /// shard. `poll` and `for_each` continue behind that block.
     ///
     /// ```
-    /// use slipring_shm::{Blocks, Segment};
+    /// use slipring_shm::{Segment, blocks::Blocks};
     /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(8).block(16, 8);
     /// let segment = segment.shard_reader("books", 2, 0..8).build()?;
     /// // SAFETY: no other process has the memfd.

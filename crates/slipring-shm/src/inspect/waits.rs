@@ -32,7 +32,7 @@ impl Summary {
     /// shows whether a thread is polling.
     ///
     /// ```
-    /// use slipring_shm::{Party, Segment};
+    /// use slipring_shm::{Segment, summaries::Party};
     /// let name = format!("awaited-{}", std::process::id());
     /// let segment = Segment::<u64>::create(&name).capacity(4).reader("parse");
     /// let segment = segment.reader("store").after(["parse"]).build()?;

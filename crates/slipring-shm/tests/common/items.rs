@@ -18,8 +18,10 @@ use slipring::{
 };
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{
-    Attached, Blocks, MessageError, Messages, Problem, Producer, Reader, Segment, SegmentError,
-    SharedProducer, Writer,
+    Attached, Producer, Reader, Segment, SegmentError, SharedProducer, Writer,
+    blocks::Blocks,
+    errors::{MessageError, Problem},
+    messages::Messages,
 };
 
 use super::oracle::{STAGES, retry, shared_words};
@@ -463,7 +465,7 @@ impl View {
         }
     }
 
-    fn see_message(&mut self, ledger: &Ledger, it: slipring_shm::Message<'_>) {
+    fn see_message(&mut self, ledger: &Ledger, it: slipring_shm::messages::Message<'_>) {
         let id = u64::from(it.kind);
         assert!(ledger.ids().contains(&id), "{id} at {} is no message", it.seq);
         let len = ledger.len(id);

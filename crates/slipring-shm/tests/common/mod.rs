@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use slipring_shm::parts::{File, lock, on_each_step};
-use slipring_shm::{Attached, Event, Problem, Segment, SegmentError};
+use slipring_shm::{Attached, Event, Segment, SegmentError, errors::Problem};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub mod clients;

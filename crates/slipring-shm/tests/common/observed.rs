@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use slipring_shm::{
-    Attached, Builder, Event, Liveness, OnDeath, SeatSummary, Segment, Summary, inspect,
+    Attached, Builder, Event, OnDeath, Segment, inspect,
+    summaries::{Liveness, SeatSummary, Summary},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

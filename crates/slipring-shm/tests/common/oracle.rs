@@ -14,7 +14,7 @@ use slipring::{
 };
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{
-    Attached, Event, Problem, Producer, Reader, Segment, SegmentError, Subscription, Writer,
+    Attached, Event, Producer, Reader, Segment, SegmentError, Subscription, Writer, errors::Problem,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -71,7 +71,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// A promise cannot be sent to another process. Between processes, a request names a
-    /// `slipring_shm::PromiseSegment` instead.
+    /// `slipring_shm::promises::PromiseSegment` instead.
     ///
     /// # Errors
     /// The call returns the errors of [`Producer::publish`]. A call that returns an error has not

@@ -21,7 +21,7 @@ use crate::ring::slots::Strided;
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-/// use slipring_shm::{Blocks, Segment};
+/// use slipring_shm::{Segment, blocks::Blocks};
 /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(4).block(16, 8);
 /// let segment = segment.type_name("rows", 1).writer("double").build()?;
 /// // SAFETY: no other process has the memfd.
@@ -88,7 +88,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::{Blocks, Segment};
+    /// use slipring_shm::{Segment, blocks::Blocks};
     /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(4).block(16, 8);
     /// let segment = segment.type_name("rows", 1).reader("all").build()?;
     /// // SAFETY: no other process has the memfd.
@@ -170,7 +170,7 @@ impl<A: lease::Access> BlockBatch<'_, A, SeatedWorker> {
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::{Blocks, Segment};
+    /// use slipring_shm::{Segment, blocks::Blocks};
     /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(4).block(16, 8);
     /// let segment = segment.pool_writer("double", 2).build()?;
     /// // SAFETY: no other process has the memfd.

@@ -64,7 +64,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::{Blocks, Segment};
+    /// use slipring_shm::{Segment, blocks::Blocks};
     /// let size = 1 << 16; // known at run time
     /// let segment = Segment::<Blocks>::create_memfd("field").capacity(8).block(size, 64);
     /// let segment = segment.type_name("field/f64", 1).reader("sum").build()?;
@@ -185,7 +185,7 @@ impl<S: sharing::Sharing> fmt::Debug for BlockProducer<S> {
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-/// use slipring_shm::{Blocks, Segment};
+/// use slipring_shm::{Segment, blocks::Blocks};
 /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(8).block(24, 8);
 /// let segment = segment.type_name("rows", 1).reader("all").build()?;
 /// // SAFETY: no other process has the memfd.

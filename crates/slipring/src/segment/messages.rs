@@ -139,7 +139,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::{Messages, Segment};
+    /// use slipring_shm::{Segment, messages::Messages};
     /// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
     /// let segment = segment.type_name("log/line", 1).reader("print").build()?;
     /// // SAFETY: no other process has the memfd.
@@ -270,7 +270,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-/// use slipring_shm::{Messages, Segment};
+/// use slipring_shm::{Segment, messages::Messages};
 /// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
 /// let segment = segment.type_name("log/line", 1).reader("print").build()?;
 /// // SAFETY: no other process has the memfd.
@@ -525,7 +525,7 @@ fn checked<C: lease::Delivery>(
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-/// use slipring_shm::{Messages, Segment};
+/// use slipring_shm::{Segment, messages::Messages};
 /// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
 /// let segment = segment.type_name("log/line", 1).reader("print").build()?;
 /// // SAFETY: no other process has the memfd.

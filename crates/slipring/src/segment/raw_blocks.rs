@@ -74,7 +74,7 @@ pub struct Stretch {
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-/// use slipring_shm::{Blocks, Segment};
+/// use slipring_shm::{Segment, blocks::Blocks};
 /// use std::time::{Duration, Instant};
 /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(4).block(16, 8);
 /// let segment = segment.type_name("rows", 1).reader("all").build()?;

@@ -124,15 +124,15 @@ impl Builder<Blocks> {
     ///
     /// `key` is the range of a block's bytes that hold the key. Keys are equal if their bytes are
     /// equal. The range may be given before the size of a block. [`build`](Builder::build) fails
-    /// with [`Problem::KeyRange`](crate::Problem::KeyRange) unless the range has at least one byte,
-    /// ends within the block, and begins in the block's first 4 GiB.
+    /// with [`Problem::KeyRange`](crate::errors::Problem::KeyRange) unless the range has at least
+    /// one byte, ends within the block, and begins in the block's first 4 GiB.
     ///
     /// # Cost
     /// For each block, the producer hashes the key, eight bytes at a time, and stores a shard id of
     /// 4 bytes. If writing stages come before the shards, the last of them does this work instead.
     ///
     /// ```
-    /// use slipring_shm::{Blocks, Segment};
+    /// use slipring_shm::{Segment, blocks::Blocks};
     /// // Rows of a table whose columns are known at run time; the column at offset 8 is the account.
     /// let segment = Segment::<Blocks>::create_memfd("rows")
     ///     .capacity(8)
@@ -172,7 +172,7 @@ impl Builder<Blocks> {
     /// it reached the shards.
     ///
     /// ```
-    /// use slipring_shm::{Blocks, Segment};
+    /// use slipring_shm::{Segment, blocks::Blocks};
     /// let segment = Segment::<Blocks>::create_memfd("rows")
     ///     .capacity(8)
     ///     .block(2, 1)
@@ -212,7 +212,7 @@ impl Builder<Blocks> {
     /// of two. But the blocks no longer lie side by side.
     ///
     /// ```
-    /// use slipring_shm::{Blocks, Segment};
+    /// use slipring_shm::{Segment, blocks::Blocks};
     /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(8).block(24, 8);
     /// let segment = segment.stamps_inside().reader("all").build()?;
     /// // SAFETY: no other process has the memfd.
