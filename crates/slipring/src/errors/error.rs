@@ -1,15 +1,41 @@
-//! The error from building or running a graph.
+//! The error from building or running a graph, into which all other errors convert.
 
 use std::error::Error as StdError;
 use std::fmt;
 
 use super::build::BuildError;
+use super::calls::{BatchError, BindError, ClaimError, NotHeld};
 use super::failure::Failure;
+use super::promise::{Abandoned, AwaitError};
 use super::report::Report;
+use super::values::{ConflateError, ObserveError, UnknownWait};
+use super::wait::{SubscribeError, WaitError};
+use crate::base::available_memory::MemoryShortage;
+use crate::base::fault::Fault;
 use crate::base::name::Name;
 
-/// The error from building or running a graph. The error of a run carries the first failure: the
-/// stage, the event, and the user's own error.
+/// The error from building or running a graph, or from any call of the library. The error of a run
+/// carries the first failure: the stage, the event, and the user's own error.
+///
+/// Each error of the library converts into this one by `?`:
+///
+/// ```
+/// use slipring::{Mirror, Wait, errors::WaitError};
+///
+/// fn main() -> Result<(), slipring::Error> {
+///     let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+///     tx.publish(|slot| *slot = 7)?;
+///     assert_eq!(rx.try_batch(8)?[0], 7);
+///     let _last = Mirror::<u64>::new(1)?;
+///     let _wait: Wait = "adaptive:25%".parse()?;
+///     tx.close();
+///     let ended: slipring::Error = rx.batch(8).err().unwrap().into();
+///     assert!(matches!(ended.downcast_ref(), Some(WaitError::Closed)));
+///     Ok(())
+/// }
+/// ```
+///
+/// An error of a run:
 ///
 /// ```
 /// use slipring::errors::ErrorKind;
@@ -43,6 +69,9 @@ pub enum ErrorKind {
     Build(BuildError),
     /// A stage or a producer failed while the graph ran.
     Failed(Failure),
+    /// A call failed, without a failure of the graph. [`Error::downcast_ref`] returns the error of
+    /// the call.
+    Call(Fault),
     /// After the graph had ended without a failure, the drop of an event panicked with this
     /// message.
     EventDrop(String),
@@ -55,6 +84,16 @@ impl Error {
 
     pub(crate) fn event_drop(panic: String, report: Report) -> Error {
         Error(Box::new(ErrorParts { kind: ErrorKind::EventDrop(panic), report: Some(report) }))
+    }
+
+    /// Makes an error of an error that a call returned.
+    fn call(error: impl StdError + Send + Sync + 'static) -> Error {
+        Error(Box::new(ErrorParts { kind: ErrorKind::Call(error.into()), report: None }))
+    }
+
+    /// Makes an error of the failure that a call returned.
+    fn ended(failure: Failure) -> Error {
+        Error(Box::new(ErrorParts { kind: ErrorKind::Failed(failure), report: None }))
     }
 
     /// Returns the kind of error.
@@ -99,14 +138,19 @@ impl Error {
         }
     }
 
-    /// Returns the user's own error, if that error's type is `T`.
+    /// Returns the user's own error, or the error of a call ([`ErrorKind::Call`]), if that error's
+    /// type is `T`.
     ///
     /// Example: [`Error`].
     pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
-        self.failure().and_then(Failure::downcast_ref)
+        match &self.0.kind {
+            ErrorKind::Failed(failure) => failure.downcast_ref(),
+            ErrorKind::Call(error) => error.downcast_ref(),
+            _ => None,
+        }
     }
 
-    /// Returns the counts of each stage, if the graph ran.
+    /// Returns the counts of each stage, if this is the error of a run.
     ///
     /// Example: [`Error`].
     pub fn report(&self) -> Option<&Report> {
@@ -117,6 +161,70 @@ impl Error {
 impl From<BuildError> for Error {
     fn from(error: BuildError) -> Error {
         Error(Box::new(ErrorParts { kind: ErrorKind::Build(error), report: None }))
+    }
+}
+
+impl From<MemoryShortage> for Error {
+    fn from(shortage: MemoryShortage) -> Error {
+        BuildError::from(shortage).into()
+    }
+}
+
+impl From<WaitError> for Error {
+    fn from(error: WaitError) -> Error {
+        match error {
+            WaitError::Failed(failure) => Error::ended(failure),
+            error => Error::call(error),
+        }
+    }
+}
+
+/// Implements the conversion of errors of calls: of those that may carry the failure of the graph,
+/// in the variant that is named, and of the others.
+macro_rules! from_calls {
+    ($($error:ident::$failed:ident),* ; $($other:ident),*) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Error {
+                match error {
+                    $error::$failed(WaitError::Failed(failure)) => Error::ended(failure),
+                    error => Error::call(error),
+                }
+            }
+        })*
+        $(impl From<$other> for Error {
+            fn from(error: $other) -> Error {
+                Error::call(error)
+            }
+        })*
+    };
+}
+
+from_calls!(
+    AwaitError::Wait, BatchError::Wait, ClaimError::Wait, SubscribeError::Ended;
+    BindError, NotHeld, ObserveError, UnknownWait
+);
+
+impl From<JoinError> for Error {
+    fn from(error: JoinError) -> Error {
+        match error {
+            JoinError::Failed(error) => error,
+            error => Error::call(error),
+        }
+    }
+}
+
+impl<T: fmt::Debug + Send + Sync + 'static> From<ConflateError<T>> for Error {
+    fn from(error: ConflateError<T>) -> Error {
+        match error {
+            ConflateError::Wait(reason) => reason.into(),
+            error => Error::call(error),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> From<Abandoned<T>> for Error {
+    fn from(error: Abandoned<T>) -> Error {
+        Error::call(error)
     }
 }
 
@@ -131,6 +239,7 @@ impl fmt::Display for Error {
         match &self.0.kind {
             ErrorKind::Build(error) => error.fmt(f),
             ErrorKind::Failed(failure) => failure.fmt(f),
+            ErrorKind::Call(error) => fmt::Display::fmt(error.as_error(), f),
             ErrorKind::EventDrop(panic) => {
                 write!(f, "dropping the ring's events panicked: {panic}")
             }
@@ -142,6 +251,7 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.kind {
             ErrorKind::Failed(failure) => failure.source(),
+            ErrorKind::Call(error) => error.as_error().source(),
             _ => None,
         }
     }

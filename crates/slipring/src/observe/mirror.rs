@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::base::sync::Arc;
-use crate::errors::BuildError;
+use crate::errors::{BuildError, Error};
 use crate::observe::words::{Plain, Words, bytes_per_slot};
 use crate::ring::events::At;
 
@@ -59,8 +59,8 @@ impl<T: Plain> Mirror<T> {
     /// Returns [`BuildError::Capacity`] if `capacity` is not a power of two,
     /// [`BuildError::MemoryShortage`] if the values take more memory than is available, or
     /// [`BuildError::Memory`] if the allocator has no memory for them.
-    pub fn new(capacity: usize) -> Result<Mirror<T>, BuildError> {
-        Mirror::starting_at(capacity, 0, false)
+    pub fn new(capacity: usize) -> Result<Mirror<T>, Error> {
+        Ok(Mirror::starting_at(capacity, 0, false)?)
     }
 
     /// Like [`Mirror::new`], but creates the mirror even if the values take more memory than is
@@ -76,8 +76,8 @@ impl<T: Plain> Mirror<T> {
     ///
     /// # Errors
     /// Returns the errors of [`Mirror::new`], except [`BuildError::MemoryShortage`].
-    pub fn allow_overcommit(capacity: usize) -> Result<Mirror<T>, BuildError> {
-        Mirror::starting_at(capacity, 0, true)
+    pub fn allow_overcommit(capacity: usize) -> Result<Mirror<T>, Error> {
+        Ok(Mirror::starting_at(capacity, 0, true)?)
     }
 
     /// Creates a mirror whose count of puts begins at `start`. `start` is twice the index of the

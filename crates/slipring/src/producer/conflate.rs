@@ -13,7 +13,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Instant;
 
-use crate::errors::{BuildError, ClaimError, ConflateError, WaitError};
+use crate::errors::{BuildError, ClaimError, ConflateError, Error, WaitError};
 use crate::producer::handle::{Producer, sealed};
 use crate::ring::slots::Layout;
 
@@ -133,7 +133,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self,
         room: usize,
         fill: F,
-    ) -> Result<Conflator<Self, K, T, F>, BuildError> {
+    ) -> Result<Conflator<Self, K, T, F>, Error> {
         Conflator::new(self, room, fill)
     }
 }
@@ -157,15 +157,15 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     ///
     /// # Errors
     /// [`BuildError::Memory`]: there is no memory for so many keys.
-    pub fn new(producer: P, room: usize, fill: F) -> Result<Self, BuildError> {
+    pub fn new(producer: P, room: usize, fill: F) -> Result<Self, Error> {
         let (mut kept, mut indices) = (VecDeque::new(), HashMap::new());
         let enough = kept.try_reserve_exact(room).is_ok()
             && indices.try_reserve(room.saturating_mul(2)).is_ok();
         if !enough {
-            return Err(BuildError::Memory {
+            return Err(Error::from(BuildError::Memory {
                 capacity: room,
                 bytes_per_slot: size_of::<(K, T)>() + 2 * size_of::<(K, usize)>(),
-            });
+            }));
         }
         Ok(Conflator { producer, fill, room, kept, indices, removed: 0 })
     }
