@@ -147,7 +147,7 @@ impl<T> fmt::Debug for Mirror<T> {
 /// assert_eq!(new.try_next().unwrap().value, 11);
 /// assert_eq!(old.try_next().unwrap().value, 10);
 /// assert_eq!(handle.capacity(), 4);
-/// # Ok::<(), slipring::errors::BuildError>(())
+/// # Ok::<(), slipring::Error>(())
 /// ```
 pub struct MirrorHandle<T> {
     pub(super) words: Arc<Words>,

@@ -137,7 +137,7 @@ impl<T: Plain> Observer<T> {
     /// drop(mirror);
     /// assert_eq!(observer.next().map(|next| next.value), Some(7));
     /// assert!(observer.next().is_none());
-    /// # Ok::<(), slipring::errors::BuildError>(())
+    /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn wait(mut self, wait: Wait) -> Self {
         self.learned = wait.learner().into();
@@ -161,7 +161,7 @@ impl<T: Plain> Observer<T> {
     /// assert_eq!((observed.seq, observed.value, observed.missed), (10, 1.5, 0));
     /// drop(mirror);
     /// assert_eq!(observer.try_next(), Err(ObserveError::Closed));
-    /// # Ok::<(), slipring::errors::BuildError>(())
+    /// # Ok::<(), slipring::Error>(())
     /// ```
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl<T: Plain> Observer<T> {
     /// for price in [10, 11, 12u64] { mirror.put(0, &price); }
     /// let newest = observer.latest().unwrap();
     /// assert_eq!((newest.value, newest.missed), (12, 2));
-    /// # Ok::<(), slipring::errors::BuildError>(())
+    /// # Ok::<(), slipring::Error>(())
     /// ```
     ///
     /// # Errors
@@ -206,7 +206,7 @@ impl<T: Plain> Observer<T> {
     /// let soon = Instant::now() + Duration::from_millis(1);
     /// assert_eq!(observer.next_by(soon).unwrap().value, 1);
     /// assert_eq!(observer.next_by(soon), Err(ObserveError::TimedOut));
-    /// # Ok::<(), slipring::errors::BuildError>(())
+    /// # Ok::<(), slipring::Error>(())
     /// ```
     ///
     /// # Errors
@@ -223,7 +223,7 @@ impl<T: Plain> Observer<T> {
     /// let observer = mirror.handle().observe();
     /// for price in [10, 11u64] { mirror.put(0, &price); }
     /// assert_eq!(observer.behind(), 2);
-    /// # Ok::<(), slipring::errors::BuildError>(())
+    /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn behind(&self) -> u64 {
         ahead(self.mirror.words.completed(), self.counted).max(0) as u64 / PUT
