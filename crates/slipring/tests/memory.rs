@@ -42,8 +42,7 @@ fn a_capacity_beyond_memory_is_a_build_error() {
         let sharded = slipring::ring(capacity, || 0u64).allow_overcommit();
         let sharded = sharded.read_shards("s", 2, |v| *v, |_| |_: &u64, _| ());
         memory("shards", problem("shards", sharded.run(|_| Ok(()))));
-        let mirror = Mirror::<u64>::allow_overcommit(capacity);
-        assert!(matches!(mirror, Err(BuildError::Memory { .. })));
+        memory("mirror", problem("mirror", Mirror::<u64>::allow_overcommit(capacity)));
     }
 }
 
@@ -59,8 +58,7 @@ fn a_need_beyond_a_machine_word_is_a_build_error() {
             other => assert!(matches!(other, BuildError::Memory { .. }), "{other}"),
         }
         drop(keys);
-        let mirror = Mirror::<[u64; 1 << 10]>::new(capacity).err();
-        let mirror = mirror.expect("no machine has the memory");
+        let mirror = problem("mirror", Mirror::<[u64; 1 << 10]>::new(capacity));
         let expected = |problem: &BuildError| match problem {
             BuildError::MemoryShortage(shortage) => shortage.needed == u64::MAX,
             other => matches!(other, BuildError::Memory { .. }),
@@ -131,6 +129,6 @@ fn a_conflator_beyond_memory_is_a_build_error() {
     for room in HUGE.into_iter().filter(|room| *room > 1 << 43) {
         let (tx, _rx) = slipring::unicast(8, || 0u64).unwrap();
         let made = tx.conflate(room, |slot, _: &u64, value: u64| *slot = value);
-        assert!(matches!(made.map(drop), Err(BuildError::Memory { .. })));
+        assert!(matches!(problem("conflator", made), BuildError::Memory { .. }));
     }
 }
