@@ -241,6 +241,9 @@ pub mod tasks {
     #[cfg(feature = "stream")]
     pub use crate::adapters::task::EventStream;
     pub use crate::adapters::task::{AskAsync, BatchAsync, ClaimAsync, PublishAsync};
+    pub use crate::observe::task::ObserveAsync;
+    #[cfg(feature = "stream")]
+    pub use crate::observe::task::ObserverStream;
 }
 
 pub mod waiting {

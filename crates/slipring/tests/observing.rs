@@ -122,7 +122,7 @@ fn each_value_is_seen_whole_or_counted_as_missed() {
             scope.spawn(move || {
                 let mut account = Account::default();
                 loop {
-                    match newest.latest() {
+                    match newest.try_latest() {
                         Ok(seen) => {
                             whole(&seen);
                             account.add(&seen);
@@ -175,8 +175,8 @@ fn a_slow_observer_gets_the_number_of_missed_values() {
     assert_eq!(parts(slow.try_next()), Some((94, 93, 94)));
     assert_eq!((slow.behind(), seqs(&drain(&mut slow))), (5, vec![95, 96, 97, 98, 99]));
     (100..107).for_each(|i| mirror.put(i, &i));
-    assert_eq!(parts(slow.latest()), Some((106, 6, 106)));
-    assert_eq!(slow.latest(), Err(ObserveError::Unavailable));
+    assert_eq!(parts(slow.try_latest()), Some((106, 6, 106)));
+    assert_eq!(slow.try_latest(), Err(ObserveError::Unavailable));
     assert_eq!(slow.try_next(), Err(ObserveError::Unavailable));
 }
 
@@ -284,13 +284,13 @@ fn a_dropped_mirror_leaves_its_values_readable() {
     drop(mirror);
     assert_eq!(early.by_ref().map(|seen| seen.value).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(early.try_next(), Err(ObserveError::Closed));
-    assert_eq!(early.latest(), Err(ObserveError::Closed));
+    assert_eq!(early.try_latest(), Err(ObserveError::Closed));
     assert_eq!(early.next_by(far_deadline()), Err(ObserveError::Closed));
     assert_eq!(early.next(), None);
     // A new observer still sees the values.
     assert_eq!(seqs(&drain(&mut mirrored.observe_from_oldest())), [0, 1, 2]);
     assert_eq!(mirrored.observe().try_next(), Err(ObserveError::Closed));
-    assert_eq!(mirrored.observe_from_oldest().latest().unwrap().missed, 2);
+    assert_eq!(mirrored.observe_from_oldest().try_latest().unwrap().missed, 2);
     let unused = Mirror::<u8>::new(1).unwrap().handle();
     assert_eq!(unused.observe_from_oldest().next(), None);
 }

@@ -22,7 +22,7 @@ pub fn observe(mirror: &MirrorHandle<[u64; 3]>, stage: usize, how: Observes, log
     loop {
         let found = match look {
             Look::Try => observer.try_next(),
-            Look::Latest => observer.latest(),
+            Look::Latest => observer.try_latest(),
             Look::By(micros) => observer.next_by(sync::now() + Duration::from_micros(micros)),
             Look::Iterate => observer.next().ok_or(ObserveError::Closed),
         };

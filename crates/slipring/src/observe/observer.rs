@@ -8,15 +8,27 @@
 //!   [`ObserveError::Closed`].
 //! - I2: an observer skips puts only if the put that it reads next was overwritten (words::I2), or
 //!   if the caller asks for the newest value. Its position never goes beyond the last put.
+//! - I3: an observer that sleeps has found that its next put is not due (`Words::is_due`) after it
+//!   announced itself in the mirror's wait queue (words::I5). A task of the observer stays in the
+//!   queue until a notification, until its future is dropped, or until the observer is dropped.
 
 use std::fmt;
+use std::marker::PhantomData;
+use std::ops::ControlFlow;
+use std::task::{Poll, Waker, ready};
 use std::time::Instant;
 
+use crate::base::sync::now;
 use crate::errors::ObserveError;
 use crate::observe::mirror::MirrorHandle;
-use crate::observe::words::{PUT, Plain, SlotRead};
+use crate::observe::words::{PUT, Plain, SlotRead, Words};
+use crate::ring::asked::Asked;
+use crate::ring::helper;
+use crate::ring::task_budget::TaskBudget;
 use crate::ring::words::ahead;
-use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
+use crate::wait::{
+    Condition, HandleLearner, KeepWaiting, Wait, WaitOptions, WaitStrategy, wait_until,
+};
 
 /// Maximum number of reads in one poll.
 const ATTEMPTS: usize = if cfg!(slipring_loom) { 2 } else { 16 };
@@ -43,10 +55,27 @@ pub struct Observed<T> {
 /// then advances independently.
 ///
 /// An observer holds up neither the writer nor the ring. It costs the writer only the time to fetch
-/// back the cache lines that the observer loaded. An observer that the writer overtakes skips the
-/// oldest quarter of the slots, because the next puts overwrite these slots. It counts the values
-/// that it missed. At any time, the numbers of returned values, of missed values, and of values
-/// [`behind`](Observer::behind) sum to the number of puts since the observer's start.
+/// back the cache lines that the observer loaded, and to wake the observer if it sleeps. An
+/// observer that the writer overtakes skips the oldest quarter of the slots, because the next puts
+/// overwrite these slots. It counts the values that it missed. At any time, the numbers of returned
+/// values, of missed values, and of values [`behind`](Observer::behind) sum to the number of puts
+/// since the observer's start.
+///
+/// | the observer wants | without waiting | waits | until a deadline | in a task |
+/// |---|---|---|---|---|
+/// | the next value | [`try_next`](Observer::try_next) | [`next`](Iterator::next) | [`next_by`](Observer::next_by) | [`next_async`](Observer::next_async) |
+/// | the newest value | [`try_latest`](Observer::try_latest) | [`latest`](Observer::latest) | [`latest_by`](Observer::latest_by) | [`latest_async`](Observer::latest_async) |
+///
+/// A put wakes all threads and tasks that wait, and so does the mirror's drop. A mirror that a
+/// stage fills closes when the stage ends, for whatever reason: no observer waits for a graph that
+/// has ended, failed or was halted.
+///
+/// Do not wait for a value in a handler if that value can only come after the handler has returned:
+/// in the mirror's own stage, in a stage before it, or on a thread that runs the mirror's stage in
+/// turns with others ([`Chain::on`](crate::Chain::on),
+/// [`Chain::run_inline`](crate::Chain::run_inline)). A mirror knows no graph, so such a wait is not
+/// found, and does not end. A handler on shared threads ([`Chain::threads`](crate::Chain::threads))
+/// may wait for another stage's mirror: its thread runs other stages meanwhile.
 ///
 /// As an iterator, an observer waits for each value, and ends when the mirror is closed and
 /// drained:
@@ -83,7 +112,13 @@ pub struct Observer<T> {
     counted: u64,
     wait: Wait,
     learned: HandleLearner,
+    /// The number of this observer's tasks in the wait queue; `None` before a task first waits.
+    task: Option<u64>,
+    budget: TaskBudget,
 }
+
+/// A call that reads a value without waiting: [`Observer::try_next`] or [`Observer::try_latest`].
+pub(super) type Look<T> = fn(&mut Observer<T>) -> Result<Observed<T>, ObserveError>;
 
 impl<T: Plain> MirrorHandle<T> {
     /// Creates an observer of all later puts. The observer returns each put or counts the put as
@@ -108,13 +143,7 @@ impl<T: Plain> MirrorHandle<T> {
 
 impl<T: Plain> Observer<T> {
     fn new(mirror: MirrorHandle<T>, next: u64) -> Observer<T> {
-        Observer {
-            mirror,
-            next,
-            counted: next,
-            wait: Wait::SLEEPING,
-            learned: HandleLearner::default(),
-        }
+        Observer::at(mirror, next, next, Wait::ADAPTIVE)
     }
 
     /// Returns twice the number of newest puts that an overtaken observer does not skip (see
@@ -124,15 +153,18 @@ impl<T: Plain> Observer<T> {
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
     }
 
-    /// Sets how [`next`](Iterator::next) and [`next_by`](Observer::next_by) wait. Default:
-    /// [`Wait::SLEEPING`].
+    /// Sets how a thread waits in [`next`](Iterator::next), [`latest`](Observer::latest) and the
+    /// calls with a deadline. Default: [`Wait::ADAPTIVE`], as everywhere in the library. A timeout
+    /// of the strategy ends [`latest`](Observer::latest), but not the iterator.
     ///
-    /// The writer notifies no observer, because a notification would cost every put. If the wait
-    /// strategy would sleep until it is woken, the observer sleeps for 50 µs and polls again.
+    /// The strategy also decides what the wait costs the mirror's writer. If it sleeps until it is
+    /// woken, as the default and [`Wait::Blocking`] do in long waits, the next put makes one system
+    /// call. With [`Wait::SLEEPING`], [`Wait::YIELDING`] or [`Wait::BusySpin`], the observer polls
+    /// the mirror, and costs the writer the time to fetch the polled cache lines back.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
-    /// let mut observer = mirror.handle().observe().wait(slipring::Wait::YIELDING);
+    /// let mut observer = mirror.handle().observe().wait(slipring::Wait::SLEEPING);
     /// mirror.put(0, &7u64);
     /// drop(mirror);
     /// assert_eq!(observer.next().map(|next| next.value), Some(7));
@@ -180,19 +212,58 @@ impl<T: Plain> Observer<T> {
     /// let mut mirror = slipring::Mirror::new(4)?;
     /// let mut observer = mirror.handle().observe();
     /// for price in [10, 11, 12u64] { mirror.put(0, &price); }
-    /// let newest = observer.latest().unwrap();
+    /// let newest = observer.try_latest().unwrap();
     /// assert_eq!((newest.value, newest.missed), (12, 2));
     /// # Ok::<(), slipring::Error>(())
     /// ```
     ///
     /// # Errors
     /// Returns the errors of [`Observer::try_next`].
-    pub fn latest(&mut self) -> Result<Observed<T>, ObserveError> {
+    pub fn try_latest(&mut self) -> Result<Observed<T>, ObserveError> {
         let newest = self.mirror.words.completed().wrapping_sub(PUT);
         if ahead(newest, self.next) > 0 {
             self.next = newest;
         }
         self.poll(PUT)
+    }
+
+    /// Returns the newest value. If this observer has returned it already, waits for the next one.
+    ///
+    /// The call skips older values, and counts them as missed. It waits as [`Observer::wait`] says.
+    ///
+    /// ```
+    /// use slipring::errors::ObserveError;
+    /// let mut mirror = slipring::Mirror::new(4)?;
+    /// let mut observer = mirror.handle().observe();
+    /// let writing = std::thread::spawn(move || {
+    ///     for price in [10, 11, 12u64] { mirror.put(0, &price); }
+    /// });
+    /// let mut newest = 0;
+    /// let end = loop {
+    ///     match observer.latest() {
+    ///         Ok(seen) => newest = seen.value,
+    ///         Err(end) => break end,
+    ///     }
+    /// };
+    /// assert_eq!((newest, end), (12, ObserveError::Closed));
+    /// # writing.join().unwrap();
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ObserveError::Closed`], or [`ObserveError::TimedOut`] if the wait strategy has a timeout.
+    pub fn latest(&mut self) -> Result<Observed<T>, ObserveError> {
+        self.wait_for(Observer::try_latest, None)
+    }
+
+    /// Returns the newest value as [`Observer::latest`] does, but waits at most until `deadline`.
+    ///
+    /// Example: [`Observer::next_by`].
+    ///
+    /// # Errors
+    /// [`ObserveError::TimedOut`] or [`ObserveError::Closed`].
+    pub fn latest_by(&mut self, deadline: Instant) -> Result<Observed<T>, ObserveError> {
+        self.wait_for(Observer::try_latest, Some(deadline))
     }
 
     /// Returns the next value as [`Observer::try_next`] does, but waits at most until `deadline`.
@@ -212,7 +283,7 @@ impl<T: Plain> Observer<T> {
     /// # Errors
     /// [`ObserveError::TimedOut`] or [`ObserveError::Closed`].
     pub fn next_by(&mut self, deadline: Instant) -> Result<Observed<T>, ObserveError> {
-        self.wait_for(Some(deadline))
+        self.wait_for(Observer::try_next, Some(deadline))
     }
 
     /// Returns the number of values that this observer has neither returned nor counted as missed.
@@ -267,29 +338,134 @@ impl<T: Plain> Observer<T> {
         Observed { seq, missed, value }
     }
 
-    fn wait_for(&mut self, deadline: Option<Instant>) -> Result<Observed<T>, ObserveError> {
-        let mut polled = self.try_next();
-        let settled = |polled: &Result<_, _>| {
-            !matches!(polled, Err(ObserveError::Unavailable | ObserveError::Overrun))
-        };
-        if settled(&polled) {
-            return polled;
+    /// Waits until `look` finds a value or the end. Without a `deadline`, the timeout of the wait
+    /// strategy ends the wait, too.
+    fn wait_for(
+        &mut self,
+        look: Look<T>,
+        deadline: Option<Instant>,
+    ) -> Result<Observed<T>, ObserveError> {
+        let found = look(self);
+        if is_settled(&found) { found } else { self.wait_on(look, deadline) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_on(
+        &mut self,
+        look: Look<T>,
+        deadline: Option<Instant>,
+    ) -> Result<Observed<T>, ObserveError> {
+        let timeout = || self.wait.timeout().and_then(|after| now().checked_add(after));
+        let deadline = deadline.or_else(timeout);
+        loop {
+            let is_due = self.wait_until_due(deadline);
+            let found = look(self);
+            if is_settled(&found) {
+                return found;
+            }
+            // The clock is read here, too, because a writer that laps this observer makes one put
+            // due after another, and overwrites each of them before it is read.
+            if !is_due || deadline.is_some_and(|deadline| now() >= deadline) {
+                return Err(ObserveError::TimedOut);
+            }
         }
-        let (wait, mut learned) = (self.wait.clone(), std::mem::take(&mut self.learned));
-        let site = WaitOptions {
-            wait: &wait,
+    }
+
+    /// Waits until the next put is due. Returns `false` if the time was up first.
+    fn wait_until_due(&mut self, deadline: Option<Instant>) -> bool {
+        #[cfg(all(test, slipring_loom))]
+        let _asleep = crate::base::model_hooks::asleep("observer");
+        let Observer { mirror, next, wait, learned, .. } = self;
+        let words = &*mirror.words;
+        let options = WaitOptions {
+            wait,
             polls: 0,
             full_ring: None,
-            queue: None,
+            queue: wait.parks().then_some(&words.queue as _),
             deadline,
-            timeout: deadline.map_or(wait.timeout(), |_| None),
+            timeout: None,
         };
-        let (ended, _) = wait_until(site, &mut learned, &mut || {
-            polled = self.try_next();
-            settled(&polled)
-        });
-        self.learned = learned;
-        if ended.is_ok() { polled } else { Err(ObserveError::TimedOut) }
+        let mut due = Due::<T> { words, next: *next, deadline, kind: PhantomData };
+        wait_until(options, learned, &mut due).0.is_ok()
+    }
+
+    /// Like `wait_for`, but for a task.
+    pub(super) fn look_or_arm(
+        &mut self,
+        look: Look<T>,
+        waker: &Waker,
+    ) -> Poll<Result<Observed<T>, ObserveError>> {
+        ready!(self.budget.spend(waker));
+        for _ in 0..ATTEMPTS {
+            let found = look(self);
+            if is_settled(&found) {
+                return Poll::Ready(found);
+            }
+            let (words, next) = (&self.mirror.words, self.next);
+            let number = *self.task.get_or_insert_with(|| words.next_task());
+            if !words.queue.arm(number, waker, &mut || words.is_due::<T>(next)) {
+                self.budget.refill();
+                return Poll::Pending;
+            }
+        }
+        // The writer is faster than this task. Other tasks of the thread may run meanwhile.
+        self.budget.refill();
+        waker.wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl<T> Observer<T> {
+    /// Makes an observer, which no task waits for.
+    fn at(mirror: MirrorHandle<T>, next: u64, counted: u64, wait: Wait) -> Observer<T> {
+        let learned = wait.learner().into();
+        Observer { mirror, next, counted, wait, learned, task: None, budget: TaskBudget::default() }
+    }
+
+    /// Takes this observer's task out of the wait queue, if it waits there.
+    pub(super) fn disarm(&self) {
+        if let Some(number) = self.task {
+            self.mirror.words.queue.disarm(number);
+        }
+    }
+}
+
+impl<T> Drop for Observer<T> {
+    fn drop(&mut self) {
+        self.disarm();
+    }
+}
+
+/// Returns whether a call has found a value or the end.
+fn is_settled<T>(found: &Result<Observed<T>, ObserveError>) -> bool {
+    !matches!(found, Err(ObserveError::Unavailable | ObserveError::Overrun))
+}
+
+/// The put that a waiting observer reads next, as the subject of its wait.
+struct Due<'m, T> {
+    words: &'m Words,
+    /// Twice the index of the put (see `words::PUT`).
+    next: u64,
+    deadline: Option<Instant>,
+    kind: PhantomData<T>,
+}
+
+impl<T> Condition for Due<'_, T> {
+    fn is_ready(&mut self) -> bool {
+        self.words.is_due::<T>(self.next)
+    }
+
+    /// If the waiting thread runs the stages of a graph, runs them meanwhile: one of them may be
+    /// the mirror's writer.
+    fn keep_waiting(&mut self) -> KeepWaiting {
+        if helper::at(|_| true, |_| ()).is_none() {
+            return ControlFlow::Continue(None);
+        }
+        let is_late = || self.deadline.is_some_and(|deadline| now() >= deadline);
+        let step = || helper::at(|ring| helper::step(ring, self.deadline), |_| ()).is_some();
+        while !self.words.is_due::<T>(self.next) && !is_late() && step() {}
+        ControlFlow::Continue(Some(Asked::LOOK_AGAIN))
     }
 }
 
@@ -299,7 +475,7 @@ impl<T: Plain> Iterator for Observer<T> {
     /// Waits for the next value. Returns `None` if the mirror is closed and drained.
     fn next(&mut self) -> Option<Observed<T>> {
         loop {
-            match self.wait_for(None) {
+            match self.wait_for(Observer::try_next, None) {
                 // `next` has no deadline, so `next` keeps waiting after the wait strategy's
                 // timeout.
                 Err(ObserveError::TimedOut) => {}
@@ -311,13 +487,7 @@ impl<T: Plain> Iterator for Observer<T> {
 
 impl<T> Clone for Observer<T> {
     fn clone(&self) -> Self {
-        Observer {
-            mirror: self.mirror.clone(),
-            next: self.next,
-            counted: self.counted,
-            wait: self.wait.clone(),
-            learned: self.wait.learner().into(),
-        }
+        Observer::at(self.mirror.clone(), self.next, self.counted, self.wait.clone())
     }
 }
 

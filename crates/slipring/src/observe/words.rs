@@ -33,15 +33,18 @@
 //!   (`SYNC[completed]`).
 //! - I4: the store to `closed` is the writer's last store. An observer that has acquired it sees
 //!   all puts (`SYNC[mirror-closed]`).
-//! - I5: observers never store to a shared word, so the writer never waits for an observer.
+//! - I5: an observer that polls stores to no shared word. An observer that sleeps, and a task that
+//!   waits, are in the wait queue. After each put, and after the close, the writer notifies the
+//!   queue, so no observer sleeps while its next put, or the end, is there (queue::I1).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::base::available_memory;
 use crate::base::edge;
-use crate::base::sync::{AtomicU32, AtomicU64, Line, Relaxed, twin};
+use crate::base::sync::{AtomicU32, AtomicU64, Line, Relaxed, Statistic, twin};
 use crate::errors::BuildError;
 use crate::ring::words::ahead;
+use crate::wait::queue::{self, WaitQueue};
 
 /// Difference between the stored indices of two consecutive puts. The stored index of a put is
 /// doubled, which leaves the lowest bit free for [`WRITING`].
@@ -108,6 +111,10 @@ pub(super) struct Words {
     closed: AtomicU32,
     /// Number of finished puts, times two (see [`PUT`]).
     completed: Line<AtomicU64>,
+    /// The queue in which observers sleep until the next put, or the close.
+    pub(super) queue: WaitQueue,
+    /// Number of observers whose tasks have waited so far.
+    tasks: Statistic,
 }
 
 impl Words {
@@ -147,6 +154,8 @@ impl Words {
             start,
             closed: AtomicU32::new(0),
             completed: Line::new(AtomicU64::new(start)),
+            queue: WaitQueue::new(),
+            tasks: Statistic::new(0),
         })
     }
 
@@ -187,6 +196,20 @@ impl Words {
         (closed != 0).then(|| self.completed.load(Relaxed))
     }
 
+    /// Returns whether an observer that waits for `put` should read it: the put is complete or was
+    /// overwritten, or the mirror is closed. Costs a load of the mark that [`Words::read`] loads,
+    /// and a load of `closed`.
+    #[inline]
+    pub(super) fn is_due<T>(&self, put: u64) -> bool {
+        let mark = edge::mirrored::see(&self.slot::<T>(put)[0]);
+        ahead(mark, put.wrapping_add(PUT)) >= 0 || self.closed().is_some()
+    }
+
+    /// Returns the number by which the queue knows the tasks of one observer.
+    pub(super) fn next_task(&self) -> u64 {
+        self.tasks.fetch_add(1, Relaxed)
+    }
+
     /// Copies the value of one put, if the put's slot holds the put's complete value (I2).
     #[inline]
     pub(super) fn read<T: Plain>(&self, put: u64) -> SlotRead<T> {
@@ -212,8 +235,27 @@ impl Words {
 
     // The writer's side.
 
-    /// Copies a value and its position into the slot of a new put. `next` is twice the index of the
-    /// new put (see [`PUT`]). Returns the new value of `completed`.
+    /// Puts a value and its position, and wakes the observers that sleep. `next` is twice the index
+    /// of the new put (see [`PUT`]). Returns the new value of `completed`.
+    #[inline(always)]
+    pub(super) fn put<T: Plain>(&self, next: u64, seq: u64, value: &T) -> u64 {
+        twin!("observers-notified-early": {
+            let done = self.write(next, seq, value);
+            self.notify(); // SYNC[announced]: behind the mark of the put (I5)
+            done
+        } => {
+            self.notify();
+            self.write(next, seq, value)
+        })
+    }
+
+    /// Wakes the observers that sleep. Costs a load while the queue is quiet.
+    #[inline(always)]
+    fn notify(&self) {
+        queue::notify(std::slice::from_ref(&self.queue), &[0]);
+    }
+
+    /// Copies a value and its position into the slot of a new put, as [`Words::put`] does.
     #[inline(always)]
     pub(super) fn write<T: Plain>(&self, next: u64, seq: u64, value: &T) -> u64 {
         let slot = self.slot::<T>(next);
@@ -236,9 +278,13 @@ impl Words {
         done
     }
 
-    /// Marks the mirror as closed. The writer stores nothing after this call.
+    /// Marks the mirror as closed, and wakes all observers that sleep. The writer stores nothing
+    /// after this call.
     pub(super) fn close(&self) {
         edge::mirror_closed::close(&self.closed);
+        // SYNC[announced]: behind the close (I5)
+        twin!("mirror-closed-unnotified":
+            queue::notify_all(std::slice::from_ref(&self.queue)) => ());
     }
 }
 
