@@ -120,12 +120,16 @@ pub struct Observes {
 pub enum Look {
     /// `try_next`, with a spin hint when there was none.
     Try,
-    /// `latest`, with a spin hint when there was none.
+    /// `try_latest`, with a spin hint when there was none.
     Latest,
+    /// `latest`, which waits.
+    Newest,
     /// `next_by`, with a deadline of so many microseconds.
     By(u64),
     /// The iterator.
     Iterate,
+    /// `next_async`; the future is dropped after so many polls that found it pending (0: never).
+    Task(u64),
 }
 
 impl fmt::Display for Program {

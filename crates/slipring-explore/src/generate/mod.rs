@@ -127,7 +127,15 @@ pub fn program(shape: Shape, seed: u64) -> Program {
     for ring in 0..program.rings.len() {
         for stage in 0..program.rings[ring].stages.len() {
             if program.rings[ring].stages[stage].mirror != 0 {
-                let look = dice.pick(&[Look::Try, Look::Latest, Look::By(50), Look::Iterate]);
+                let look = dice.pick(&[
+                    Look::Try,
+                    Look::Latest,
+                    Look::By(50),
+                    Look::Newest,
+                    Look::Iterate,
+                    Look::Task(0),
+                    Look::Task(2),
+                ]);
                 let wait = dice.one_in(3).then(|| dice.pick(&Waits::ALL));
                 let how = Observes { look, oldest: dice.one_in(2), wait };
                 program.actors.push(Actor::Observer { ring, stage, how });

@@ -5,18 +5,23 @@ use std::time::Duration;
 use slipring::{
     errors::ObserveError,
     handles::{MirrorHandle, Observed},
+    waiting::WaitStrategy as _,
 };
 use slipring_coherence::sync;
 
+use super::handles::poll_some;
 use crate::oracle::Log;
+use crate::plan::Waits;
 use crate::program::{Look, Observes};
 
 /// Observes a mirror until it is closed, and checks each value.
 pub fn observe(mirror: &MirrorHandle<[u64; 3]>, stage: usize, how: Observes, log: &Log) {
     let Observes { look, oldest, wait } = how;
     let mut observer = if oldest { mirror.observe_from_oldest() } else { mirror.observe() };
-    if let Some(wait) = wait {
-        observer = observer.wait(wait.strategy());
+    let mut may_time_out = matches!(look, Look::By(_));
+    if let Some(wait) = wait.map(Waits::strategy) {
+        may_time_out |= look == Look::Newest && wait.timeout().is_some();
+        observer = observer.wait(wait);
     }
     let mut last = None;
     loop {
@@ -24,12 +29,15 @@ pub fn observe(mirror: &MirrorHandle<[u64; 3]>, stage: usize, how: Observes, log
             Look::Try => observer.try_next(),
             Look::Latest => observer.try_latest(),
             Look::By(micros) => observer.next_by(sync::now() + Duration::from_micros(micros)),
+            Look::Newest => observer.latest(),
             Look::Iterate => observer.next().ok_or(ObserveError::Closed),
+            Look::Task(polls) => poll_some(observer.next_async(), polls, &mut false)
+                .unwrap_or(Err(ObserveError::Unavailable)),
         };
         match found {
             Ok(observed) => check(observed, stage, &mut last, log),
             Err(ObserveError::Closed) => return,
-            Err(ObserveError::TimedOut) if !matches!(look, Look::By(_)) => {
+            Err(ObserveError::TimedOut) if !may_time_out => {
                 log.violation("an observer without a deadline timed out".to_owned());
                 return;
             }
