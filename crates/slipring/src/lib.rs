@@ -58,6 +58,7 @@
 //! | How do I ask a stage, and hear of the graph's end? | [promises](guide::promises) | [`Producer::ask`], [`promise`](promise()), [`Promise`], [`Awaited`] |
 //! | Where does each worker keep its state? | [worker state](guide::worker_state) | [`ReadHandler`](stages::ReadHandler), [`WriteHandler`](stages::WriteHandler) |
 //! | How do I test handlers? | [testing](guide::testing) | [`Chain::run_inline`] |
+//! | Which mistakes are common, and what do the messages say? | [misuses](guide::misuses) | [`on_warning`](waiting::on_warning) |
 //! | How do I make it faster? | [performance](guide::performance) | [`Contiguous`](markers::Contiguous), [`Chain::sample_latency`] |
 //! | How many threads are worth while on many cores? | [many cores](guide::many_cores) | [`Producer::publish_batches`], [`Chain::placement`] |
 //! | How does it work, in ten minutes? | [protocol](guide::protocol) | |

@@ -50,8 +50,9 @@ fn a_hook_whose_drop_panics_fails_the_graph() {
             failed("on_faults, run", || {
                 chain().on_faults(hook(Fragile(true))).run(|_| Ok(())).map(drop)
             });
-            failed("on_faults, feed", || {
-                chain().on_faults(hook(Fragile(true))).feed(0..8, |slot, i| *slot = i).map(drop)
+            failed("on_faults, run with events", || {
+                let chain = chain().on_faults(hook(Fragile(true)));
+                chain.run(|tx| Ok(tx.publish_all(0..8, |slot, i| *slot = i)?)).map(drop)
             });
             failed("on_faults, inline", || {
                 chain().on_faults(hook(Fragile(true))).run_inline(|_| Ok(())).map(drop)
@@ -131,7 +132,10 @@ fn a_refused_graph_contains_panics_of_dropped_parts() {
         }
         let problem = refused("the items of a refused chain", || {
             let items = (0..4).map(|_| Fragile(true)).collect::<Vec<_>>();
-            slipring::ring(3, || 0u64).feed(items.into_iter().skip(3), |_, _| ()).map(drop)
+            slipring::ring(3, || 0u64)
+                .read("none", |_, _| ())
+                .feed(items.into_iter().skip(3), |_, _| ())
+                .map(drop)
         });
         assert_eq!(problem, BuildError::Capacity { asked: 3 });
         contained("a chain that is not started", || {

@@ -26,6 +26,12 @@ pub use event::Event;
 /// The contents of a segment's slots: values of a type that is an [`Event`], [`Blocks`], or
 /// [`Messages`]. The contents decide which [`Handles`] the segment has. No other crate implements
 /// the trait.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot lie in a segment",
+    label = "other processes read its bytes, so it must be plain data, and say its name",
+    note = "for a struct of numbers and arrays: `#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)] #[repr(C)]` (of `zerocopy`), and `impl Event` with a `NAME` and a `VERSION`",
+    note = "a `String`, a `Vec` or another pointer means nothing in another process: take an array such as `[u8; 64]`, or `Segment::<Messages>` for byte strings of any length"
+)]
 pub trait Contents: Handles {
     /// Number by which the header identifies these contents.
     #[doc(hidden)]
@@ -304,6 +310,7 @@ impl<E: Event> Divisible for E {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<E: Event> Contents for E {
     const KIND: u32 = KIND_EVENTS;
 

@@ -22,7 +22,6 @@ use super::Problem;
 ///     "segment \"a/b\": the name has a slash: leave it out, or give a whole path (`create_at`, `open_at`)"
 /// );
 /// ```
-#[derive(Debug)]
 pub struct SegmentError {
     location: String,
     problem: Box<Problem>,
@@ -58,6 +57,13 @@ impl SegmentError {
 impl fmt::Display for SegmentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "segment {}: {}", self.location, self.problem)
+    }
+}
+
+// `unwrap`, and a `main` that returns an error, print it by `Debug`.
+impl fmt::Debug for SegmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

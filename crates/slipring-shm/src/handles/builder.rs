@@ -30,21 +30,28 @@ use crate::handles::segment::{OpenedFile, Segment};
 use crate::layout::{Head, Header, NOTICE_MS, Shape};
 use crate::system::machine;
 
-impl<C: Contents> Segment<C> {
+// Each function has the bound itself, so that the compiler prints the message of `Contents`.
+impl<C> Segment<C> {
     /// Declares a new segment with that name, in `/dev/shm`.
     ///
     /// A name has 1 to 48 letters, digits, `-`, `_` and `.`, and does not begin with a dot. Nothing
     /// is made before [`build`](Builder::build).
     ///
     /// Example: the [first page](crate).
-    pub fn create(name: impl AsRef<OsStr>) -> Builder<C> {
+    pub fn create(name: impl AsRef<OsStr>) -> Builder<C>
+    where
+        C: Contents,
+    {
         Builder::new(Location::named(name))
     }
 
     /// Declares a new segment at `path`, on tmpfs or ext4.
     ///
     /// Example: the [first page](crate).
-    pub fn create_at(path: impl Into<PathBuf>) -> Builder<C> {
+    pub fn create_at(path: impl Into<PathBuf>) -> Builder<C>
+    where
+        C: Contents,
+    {
         Builder::new(Ok(Location::Path(path.into())))
     }
 
@@ -52,7 +59,10 @@ impl<C: Contents> Segment<C> {
     /// that they inherit or receive. `label` appears in messages.
     ///
     /// Example: [`Segment::open_memfd`].
-    pub fn create_memfd(label: impl Into<String>) -> Builder<C> {
+    pub fn create_memfd(label: impl Into<String>) -> Builder<C>
+    where
+        C: Contents,
+    {
         Builder::new(Ok(Location::Memfd(label.into())))
     }
 }

@@ -69,7 +69,7 @@ impl Drop for OpenedFile {
     }
 }
 
-impl<C: Contents> Segment<C> {
+impl<C> Segment<C> {
     /// Opens the segment with that name, and checks its file, header and event type. Maps nothing.
     ///
     /// Example: the [first page](crate).
@@ -77,10 +77,15 @@ impl<C: Contents> Segment<C> {
     /// # Errors
     /// The call fails with a [`Problem`] if the name, the file, the header or the event type is
     /// refused.
-    pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<C>, SegmentError> {
+    pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<C>, SegmentError>
+    where
+        C: Contents,
+    {
         Segment::open_location(Location::named(name)?)
     }
+}
 
+impl<C: Contents> Segment<C> {
     /// Opens the segment at `path`.
     ///
     /// Example: the [first page](crate).

@@ -21,6 +21,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use super::fault::debug_is_message;
+
 /// Size below which a need is not checked: 16 MiB. The readings take a tenth of a millisecond. For
 /// a larger need this does not matter, because the kernel takes milliseconds to hand out 16 MiB.
 const UNCHECKED: u64 = 16 << 20;
@@ -73,7 +75,7 @@ impl fmt::Display for MemoryLimit {
 ///     other => assert!(matches!(other, ErrorKind::Build(BuildError::Memory { .. }))),
 /// }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryShortage {
     /// Memory that the build takes, in bytes; `u64::MAX` if the number is larger than a `u64`
@@ -102,6 +104,8 @@ impl fmt::Display for MemoryShortage {
         f.write_str("or have it built all the same (`allow_overcommit`)")
     }
 }
+
+debug_is_message!(MemoryShortage);
 
 impl StdError for MemoryShortage {}
 

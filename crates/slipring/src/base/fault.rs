@@ -93,6 +93,19 @@ impl fmt::Display for Fault {
     }
 }
 
+/// Implements `Debug` of an error as its message. `unwrap`, `expect` and a `main` that returns an
+/// error print the error by `Debug`, and their user needs the remedy that the message names.
+macro_rules! debug_is_message {
+    ($error:ty) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+pub(crate) use debug_is_message;
+
 /// The return types of handlers: `()`, or `Result<(), _>` with any error. By default, an error that
 /// a handler returns fails the graph, and the graph's [`Error`](crate::Error) names the stage and
 /// the event's position.
@@ -103,9 +116,10 @@ impl fmt::Display for Fault {
 /// Example: [`Fault`].
 #[diagnostic::on_unimplemented(
     message = "a handler returns nothing or a `Result<(), _>` with an error, not `{Self}`",
-    label = "this closure's value would be lost",
-    note = "to let the value go, put the body in braces and end it with `;`: `|event, _| {{ ...; }}`",
-    note = "to keep it, store it in a local that the closure borrows; an error type must be `Send + Sync + 'static`"
+    label = "nothing would see this value",
+    note = "to let the value go, put the body in braces and end it with `;`: `|event, _| {{ ...; }}`; or map the value of a `Result`: `.map(|_| ())`",
+    note = "to keep it, store it in a local that the closure borrows",
+    note = "an error must be a `String`, a `&str`, a `Box<dyn Error + Send + Sync>`, or a type that implements `std::error::Error` and is `Send + Sync + 'static`"
 )]
 pub trait Outcome {
     /// Converts the outcome into a `Result` whose error is a [`Fault`].
@@ -121,6 +135,7 @@ impl Outcome for () {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<X: Into<Box<dyn StdError + Send + Sync + 'static>>> Outcome for Result<(), X> {
     #[inline(always)]
     fn outcome(self) -> Result<(), Fault> {

@@ -1,7 +1,5 @@
 //! Stages whose events are divided among several handlers: pools and shards.
 
-use std::hash::Hash;
-
 use super::declare::{Chain, MakeRunners};
 use super::scope::{MayWrite, sealed};
 use crate::base::fault::Outcome;
@@ -9,6 +7,7 @@ use crate::base::panics::Contained;
 use crate::consumer::markers::sealed as markers;
 use crate::live::pool::{AccessMarker, Pool};
 use crate::ring::events::At;
+use crate::ring::partition::key::ShardKey;
 use crate::ring::slots::Layout;
 use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::run::handlers::{ReadEach, WriteEach};
@@ -136,7 +135,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// # Ok::<(), slipring::Error>(())
     /// ```
     #[doc(alias = "partition")]
-    pub fn read_shards<K: Hash, R: Outcome + 'env, H: FnMut(&E, At) -> R + Send + 'env>(
+    pub fn read_shards<K: ShardKey, R: Outcome + 'env, H: FnMut(&E, At) -> R + Send + 'env>(
         self,
         name: &str,
         shards: usize,
@@ -153,7 +152,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     ///
     /// Example: [`Chain::read_shards`].
     #[doc(alias = "partition")]
-    pub fn write_shards<K: Hash, R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
+    pub fn write_shards<K: ShardKey, R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
         self,
         name: &str,
         shards: usize,

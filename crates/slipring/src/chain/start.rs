@@ -72,13 +72,20 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     ///
     /// # Errors
     /// Returns the first failure: a handler's error or panic, a panic of the iterator or of `fill`,
-    /// or a passed deadline. If the chain cannot start, returns the first mistake in the chain
-    /// ([`BuildError`](crate::errors::BuildError)).
+    /// or a passed deadline. If the chain cannot start, or has no stage that would see an item,
+    /// returns the first mistake in the chain ([`BuildError`](crate::errors::BuildError)).
     pub fn feed<I: IntoIterator>(
-        self,
+        mut self,
         items: I,
         fill: impl FnMut(&mut E, I::Item),
     ) -> Result<Done<u64>, Error> {
+        let stages = &mut self.declared.stages;
+        if stages.specs().is_empty() {
+            stages.reject(
+                "the chain has no stage, so its events would be overwritten unseen: declare one, \
+                 such as `.read(\"print\", |event, _| ...)`",
+            );
+        }
         self.run(feeding(items, fill))
     }
 

@@ -35,6 +35,7 @@ use crate::ring::slots::{Contiguous, Interleaved, Layout, Storage};
 /// assert!(rx.try_batch(8).is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[must_use = "a batch that is dropped is lent again: give its events back by `release`"]
 pub struct Batch<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout = Interleaved> {
     pub(crate) view: Events<'c, E, L>,
     /// Number of events that the batch lends.

@@ -11,6 +11,8 @@ use std::task::{Poll, Waker, ready};
 use std::time::Instant;
 
 use crate::base::name::Name;
+#[cfg(debug_assertions)]
+use crate::base::sync::Statistic;
 use crate::base::sync::now;
 use crate::consumer::batch::Batch;
 use crate::consumer::local_worker::LocalWorkerPosition;
@@ -26,6 +28,8 @@ use crate::ring::slots::{Interleaved, Layout, View};
 use crate::ring::waits::{Place, Unmet};
 use crate::ring::world::World;
 use crate::wait::HandleLearner;
+#[cfg(debug_assertions)]
+use crate::wait::warning::{Warning, warn};
 
 /// A stage's handle, which lends events to one thread at a time.
 ///
@@ -219,9 +223,29 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     #[inline]
     pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, WaitError> {
         match self.wait_for(max, None) {
-            Ok(len) => Ok(self.lend(len)),
+            Ok(len) => {
+                #[cfg(debug_assertions)]
+                if len != 0 {
+                    self.warn_if_unreleased();
+                }
+                Ok(self.lend(len))
+            }
             Err(Unmet::Ended(closed)) => Err(closed),
             Err(Unmet::TimedOut) => Err(WaitError::TimedOut(self.awaited())),
+        }
+    }
+
+    /// Warns if a loop of the user seems to release no batch, because it gets the same events for
+    /// the hundredth time. Such a loop never ends. Builds without debug assertions do not count.
+    #[cfg(debug_assertions)]
+    fn warn_if_unreleased(&mut self) {
+        static WARNED: Statistic = Statistic::new(0);
+        let seq = self.next_seq();
+        let (last, times) = self.position.state().lent;
+        let times = if last == seq { times.saturating_add(1) } else { 1 };
+        self.position.state_mut().lent = (seq, times);
+        if times == 100 {
+            warn(&WARNED, || Warning::NeverReleased { stage: self.stage(), seq });
         }
     }
 

@@ -274,6 +274,10 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) calls: CallSpacing,
     /// The wait strategy's learned state, from this handle's earlier waits.
     pub(crate) learned: HandleLearner,
+    /// Position of the last batch that [`Consumer::batch`](crate::Consumer::batch) lent, and how
+    /// often it lent that position in a row.
+    #[cfg(debug_assertions)]
+    pub(crate) lent: (u64, u32),
 }
 
 impl<E, L: Layout> ConsumerState<E, L> {
@@ -311,6 +315,8 @@ impl<E, L: Layout> ConsumerState<E, L> {
             is_sparse: false,
             calls,
             learned,
+            #[cfg(debug_assertions)]
+            lent: (0, 0),
         }
     }
 

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use crate::base::available_memory::MemoryShortage;
+use crate::base::fault::debug_is_message;
 use crate::base::name::PRODUCER;
 
 /// Largest number of workers, shards or readers that one stage has room for: 65,536. The limit
@@ -19,7 +20,7 @@ pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 /// assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Capacity { asked: 12 })));
 /// assert_eq!(error.to_string(), "the capacity 12 is not a power of two: take 8 or 16");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The capacity is zero or not a power of two.
@@ -141,7 +142,10 @@ impl fmt::Display for BuildError {
             }
             BuildError::MemoryShortage(shortage) => write!(f, "the ring is too large: {shortage}"),
             BuildError::Factory { index, panic } => {
-                write!(f, "the factory of events panicked at event {index}: {panic}")
+                write!(
+                    f,
+                    "the factory of events panicked at event {index}: {panic}; return an event there, and fill it when it is published"
+                )
             }
             BuildError::Strategy { panic } => {
                 write!(f, "a method of a waiting strategy panicked during the build: {panic}")
@@ -195,6 +199,8 @@ impl fmt::Display for BuildError {
         }
     }
 }
+
+debug_is_message!(BuildError);
 
 impl StdError for BuildError {}
 

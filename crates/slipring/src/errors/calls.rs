@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use super::wait::WaitError;
+use crate::base::fault::debug_is_message;
 use crate::base::name::Name;
 
 /// The reason why a call did not claim slots.
@@ -25,7 +26,7 @@ use crate::base::name::Name;
 /// }
 /// # Ok::<(), slipring::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum ClaimError {
     /// The ring is full. A later call may succeed, once `stage` has released events.
@@ -109,6 +110,8 @@ impl fmt::Display for ClaimError {
     }
 }
 
+debug_is_message!(ClaimError);
+
 impl StdError for ClaimError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
@@ -129,7 +132,7 @@ impl From<WaitError> for ClaimError {
 /// it and that it has not released.
 ///
 /// Example: [`RawConsumer`](crate::raw::RawConsumer).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotHeld {
     /// The position that the call named.
@@ -153,6 +156,8 @@ impl fmt::Display for NotHeld {
     }
 }
 
+debug_is_message!(NotHeld);
+
 impl StdError for NotHeld {}
 
 /// The reason why a call did not return a batch.
@@ -167,7 +172,7 @@ impl StdError for NotHeld {}
 /// assert!(matches!(log.try_batch(8), Err(BatchError::Unavailable)));
 /// # Ok::<(), slipring::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum BatchError {
     /// No event is available: the next event is not published, or the stages before this stage have
@@ -210,6 +215,8 @@ impl fmt::Display for BatchError {
     }
 }
 
+debug_is_message!(BatchError);
+
 impl StdError for BatchError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
@@ -228,7 +235,7 @@ impl From<WaitError> for BatchError {
 /// The reason why a thread was not bound to its place.
 ///
 /// Example: [`Ring::bind_thread`](crate::Ring::bind_thread).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BindError {
     /// Name of the thread whose place the caller asked for.
@@ -243,5 +250,7 @@ impl fmt::Display for BindError {
         write!(f, "the place of thread `{thread}` cannot be taken: {problem}")
     }
 }
+
+debug_is_message!(BindError);
 
 impl StdError for BindError {}

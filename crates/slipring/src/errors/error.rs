@@ -11,7 +11,7 @@ use super::report::Report;
 use super::values::{ConflateError, ObserveError, UnknownWait};
 use super::wait::{SubscribeError, WaitError};
 use crate::base::available_memory::MemoryShortage;
-use crate::base::fault::Fault;
+use crate::base::fault::{Fault, debug_is_message};
 use crate::base::name::Name;
 
 /// The error from building or running a graph, or from any call of the library. The error of a run
@@ -106,7 +106,8 @@ impl Error {
     /// Returns whether the build of the graph failed, so that no stage has run.
     ///
     /// ```
-    /// let error = slipring::ring(3, || 0).feed(0..9, |slot, i| *slot = i).unwrap_err();
+    /// let chain = slipring::ring(3, || 0).read("print", |_, _| ());
+    /// let error = chain.feed(0..9, |slot, i| *slot = i).unwrap_err();
     /// assert!(error.is_build()); // 3 is no power of two
     /// ```
     pub fn is_build(&self) -> bool {
@@ -228,11 +229,7 @@ impl<T: Send + Sync + 'static> From<Abandoned<T>> for Error {
     }
 }
 
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Error").field(&self.0.kind).finish()
-    }
-}
+debug_is_message!(Error);
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -258,7 +255,6 @@ impl StdError for Error {
 }
 
 /// The reason why a pipeline could not be joined.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum JoinError {
     /// A stage has not ended yet: a producer is open, events are left, or the stage's handler has
@@ -287,6 +283,8 @@ impl fmt::Display for JoinError {
         }
     }
 }
+
+debug_is_message!(JoinError);
 
 impl StdError for JoinError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {

@@ -166,7 +166,7 @@ impl fmt::Display for Failure {
                 at(f)?;
                 write!(
                     f,
-                    " when the graph's deadline of {after:?} passed: find in the report the stage that it waited for, or allow more time"
+                    " when the graph's deadline of {after:?} passed: close the producers if no event will come, find in the report the stage that it waited for, or allow more time"
                 )
             }
             Cause::Died { pid } => {

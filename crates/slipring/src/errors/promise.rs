@@ -6,6 +6,7 @@ use std::fmt;
 use std::mem::discriminant;
 
 use super::wait::WaitError;
+use crate::base::fault::debug_is_message;
 
 /// The reason why a call of [`Awaited`](crate::Awaited) returned no value.
 ///
@@ -26,7 +27,7 @@ use super::wait::WaitError;
 /// drop(promise);
 /// assert_eq!(answer.wait(), Err(AwaitError::Broken));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum AwaitError {
     /// The promise was dropped before it was fulfilled: its owner ended early, or panicked.
@@ -95,6 +96,8 @@ impl fmt::Display for AwaitError {
         })
     }
 }
+
+debug_is_message!(AwaitError);
 
 impl StdError for AwaitError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {

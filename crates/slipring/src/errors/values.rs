@@ -5,9 +5,10 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use super::wait::WaitError;
+use crate::base::fault::debug_is_message;
 
 /// The reason why an [`Observer`](crate::handles::Observer) returned no value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ObserveError {
     /// The mirror holds no new value yet.
@@ -33,6 +34,8 @@ impl fmt::Display for ObserveError {
         })
     }
 }
+
+debug_is_message!(ObserveError);
 
 impl StdError for ObserveError {}
 
@@ -78,7 +81,7 @@ impl<T> From<WaitError> for ConflateError<T> {
 /// The error of parsing a [`Wait`](crate::Wait): an unknown name, or wrong parameters.
 ///
 /// Example: [`Wait`](crate::Wait).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UnknownWait {
     pub(crate) given: String,
     /// The alias form of a strategy, if `given` begins with that strategy's name.
@@ -116,5 +119,7 @@ impl fmt::Display for UnknownWait {
         Ok(())
     }
 }
+
+debug_is_message!(UnknownWait);
 
 impl StdError for UnknownWait {}

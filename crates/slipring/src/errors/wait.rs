@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::failure::Failure;
+use crate::base::fault::debug_is_message;
 use crate::base::name::Name;
 use crate::base::name_lost::NameLost;
 
@@ -27,7 +28,7 @@ use crate::base::name_lost::NameLost;
 /// assert!(matches!(log.batch(8), Err(WaitError::Closed)));
 /// # Ok::<(), slipring::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum WaitError {
     /// The producers closed the ring. A reader's handle has returned every event; a producer's
@@ -85,7 +86,7 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WaitError::Closed => {
-                f.write_str("the ring is closed and has nothing left for this handle: drop it")
+                f.write_str("the ring is closed: it takes no event any more, and has none left for this handle; drop it")
             }
             WaitError::Halted => {
                 f.write_str("the graph was halted and has nothing left for this handle: drop it")
@@ -109,6 +110,8 @@ impl fmt::Display for WaitError {
         }
     }
 }
+
+debug_is_message!(WaitError);
 
 impl StdError for WaitError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
@@ -149,7 +152,7 @@ const _: () = assert!(size_of::<WaitError>() <= 2 * size_of::<usize>());
 /// The reason why a reader could not join a tap.
 ///
 /// Example: [`Tap`](crate::Tap).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum SubscribeError {
     /// The event at the position may be gone: a producer may have overwritten it, or a later stage
@@ -200,6 +203,8 @@ impl fmt::Display for SubscribeError {
         }
     }
 }
+
+debug_is_message!(SubscribeError);
 
 impl StdError for SubscribeError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::base::panics::Contained;
 use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Writing};
-use crate::errors::BuildError;
+use crate::errors::{BuildError, WaitError};
 use crate::graph::stages::{SharedStages, Stages};
 use crate::ring::policy::{Marks, OnFault, Policy};
 use crate::ring::spec::{Delivery, ThreadChoice};
@@ -125,7 +125,9 @@ impl<A, C> Key<A, C> {
         if stages.frozen {
             drop(stages);
             let own = self.stages.name(self.stage);
-            panic!("stage `{own}` cannot be {action}: the graph was built already");
+            panic!(
+                "stage `{own}` cannot be {action}: the graph was built already; call this before `build`"
+            );
         }
         let replaced = change(&mut stages, self.stage);
         drop(stages);
@@ -157,7 +159,10 @@ impl<A, C> Key<A, C> {
     pub(super) fn of_graph(&self, stages: &Arc<SharedStages>) -> (usize, usize) {
         if !Arc::ptr_eq(&self.stages, stages) {
             let name = self.stages.name(self.stage);
-            panic!("the key of stage `{name}` belongs to another graph");
+            panic!(
+                "the key of stage `{name}` belongs to another graph: give it to the ring that its own \
+                 graph was built into"
+            );
         }
         (self.stage, self.handles)
     }
@@ -188,6 +193,27 @@ impl<A, C> Key<A, C> {
 }
 
 /// Marks a delivery whose stages may have handlers.
+pub(super) mod handles {
+    /// A handle has events, and neither a key nor a graph is one: no type implements this trait.
+    #[diagnostic::on_unimplemented(
+        message = "a key or a graph only declares stages: it has no events yet",
+        label = "only a handle of the built graph has this call",
+        note = "build the graph, and take the handles from its ring: `let ring = graph.build()?;`, then `ring.producer()`, and `ring.reader(key)` for each key"
+    )]
+    pub trait Handle {}
+}
+
+/// Calls of handles, so that the compiler tells how to get a handle.
+impl<A, C> Key<A, C> {
+    #[doc(hidden)]
+    pub fn batch(&mut self, _max: usize) -> Result<(), WaitError>
+    where
+        Self: handles::Handle,
+    {
+        Ok(())
+    }
+}
+
 trait Handled {}
 impl Handled for Each {}
 impl Handled for Pooled {}

@@ -23,6 +23,7 @@ use crate::errors::{BuildError, Cause, Error};
 use crate::producer::{Many, Single};
 use crate::ring::build::RingBuilder;
 use crate::ring::owner::Owner;
+use crate::ring::partition::key::ShardKey;
 use crate::ring::settings::{Settings, ring_options};
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery};
@@ -103,6 +104,15 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     fn into_kind<M: Layout, T>(self) -> Graph<E, M, T> {
         let Graph { stages, ring, threads, placement, kind: _ } = self;
         Graph { stages, ring, threads, placement, kind: PhantomData }
+    }
+
+    /// A call of the built ring, so that the compiler tells how to get there.
+    #[doc(hidden)]
+    pub fn producer(&self) -> crate::Producer<E, L>
+    where
+        Self: key::handles::Handle,
+    {
+        unreachable!("a graph is no handle")
     }
 
     fn settings_mut(&mut self) -> &mut Settings {
@@ -385,7 +395,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// assert_eq!(seen, 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn shard_reader<K: Hash>(
+    pub fn shard_reader<K: ShardKey>(
         &self,
         name: &str,
         shards: usize,
@@ -400,7 +410,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Declares shards that may change their events.
     ///
     /// Example: [`Graph::shard_reader`].
-    pub fn shard_writer<K: Hash>(
+    pub fn shard_writer<K: ShardKey>(
         &self,
         name: &str,
         shards: usize,

@@ -13,6 +13,7 @@
 //! | hand over a single value, once | [`promises`] |
 //! | let each worker keep its own state, and have it back at the end | [`worker_state`] |
 //! | test handlers without threads | [`testing`] |
+//! | look up a mistake, and what the compiler or an error says about it | [`misuses`] |
 //! | make it faster, and measure whether it is | [`performance`] |
 //! | choose the numbers of producers and workers on many cores | [`many_cores`] |
 //! | understand how threads share slots and sleep, in ten minutes | [`protocol`] |
@@ -69,6 +70,9 @@ pub mod many_cores {}
 /// .docblock td code { font-size: 0.8em; overflow-wrap: anywhere; }
 /// </style>
 pub mod migrating {}
+
+#[doc = include_str!("misuses.md")]
+pub mod misuses {}
 
 #[doc = include_str!("performance.md")]
 pub mod performance {}

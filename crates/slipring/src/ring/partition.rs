@@ -64,6 +64,18 @@ impl<E> Partitioner<E> {
     }
 }
 
+pub mod key {
+    /// A key by which a sharded stage divides the events: any value with a hash.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be the key of a shard, because it has no hash",
+        label = "the third argument must return a key that implements `Hash`",
+        note = "give first a closure that returns the key of an event, such as `|event| event.account`, and then the closure that makes a handler for each shard: `|_shard| |event, _| ...`"
+    )]
+    pub trait ShardKey: std::hash::Hash {}
+    #[diagnostic::do_not_recommend]
+    impl<K: std::hash::Hash> ShardKey for K {}
+}
+
 /// Makes a partitioner for `shards` shards from the user's key function.
 pub(crate) fn partitioner<E, K: Hash>(
     shards: usize,

@@ -198,7 +198,9 @@ impl Pipeline {
         self.on_drop = None;
         if let Some(stage) = self.own_stage() {
             let stage = self.control().plan.name_of(stage);
-            let cause = Cause::Error(Fault::msg("a stage cannot wait for its own pipeline to end"));
+            let cause = Cause::Error(Fault::msg(
+                "a stage cannot wait for its own pipeline to end: join on another thread",
+            ));
             return Err(Error::failed(
                 Failure::new(stage, None, cause),
                 snapshot::report(self.control()),

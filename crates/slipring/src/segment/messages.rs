@@ -21,6 +21,7 @@ use std::time::Instant;
 use super::block_batch::BlockBatch;
 use super::blocks::{BlockConsumer, BlockProducer};
 use super::raw_blocks::RawBlockProducer;
+use crate::base::fault::debug_is_message;
 use crate::consumer::markers::{Reading, sealed as lease};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::processes::markers::Succeeds;
@@ -59,7 +60,7 @@ fn header(cell: &[u8]) -> (u32, u32) {
 }
 
 /// Reason why a message was not published.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum MessageError {
     /// The message is longer than the ring has room for.
@@ -84,6 +85,8 @@ impl fmt::Display for MessageError {
         }
     }
 }
+
+debug_is_message!(MessageError);
 
 impl std::error::Error for MessageError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

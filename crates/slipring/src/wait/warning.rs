@@ -1,5 +1,5 @@
 //! Warnings about graphs that work but are likely to be slow, because threads spin on too few
-//! cores, and about segments that have lost their names.
+//! cores, about loops that release no batch, and about segments that have lost their names.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,8 +12,9 @@ use crate::base::name_lost::NameLost;
 use crate::base::panics::drop_payload;
 use crate::base::sync::{Relaxed, Statistic, per_thread};
 
-/// A likely reason why a graph is slow, or the loss of a segment's name. The library gives each
-/// kind of warning at most once per process. It warns of the loss of a name once for each segment.
+/// A likely reason why a graph is slow or stands still, or the loss of a segment's name. The
+/// library gives each kind of warning at most once per process. It warns of the loss of a name once
+/// for each segment.
 ///
 /// Example: [`on_warning`].
 #[derive(Clone, Debug)]
@@ -46,6 +47,15 @@ pub enum Warning {
         /// Number of the core, as the system counts cores.
         core: usize,
     },
+    /// A loop takes the same batch again and again, because it releases none. Only builds with
+    /// debug assertions warn of this, once [`Consumer::batch`](crate::Consumer::batch) has lent the
+    /// same events a hundred times in a row.
+    NeverReleased {
+        /// Name of the stage.
+        stage: Name,
+        /// Position of the batch's first event.
+        seq: u64,
+    },
     /// The name of a segment no longer means the file that this process is attached to. A waiting
     /// thread finds this within one notice interval.
     NameLost(NameLost),
@@ -68,6 +78,12 @@ impl fmt::Display for Warning {
                 "`{stage}` and `{other}` both spin, and each was bound to core {core} at its first \
                  long wait, so each delays the other. Bind one of them to another core, or let one \
                  wait by `adaptive`, `yielding` or `blocking`"
+            ),
+            Warning::NeverReleased { stage, seq } => write!(
+                f,
+                "`{stage}` got the batch at event {seq} a hundred times in a row. A batch that is \
+                 dropped is lent again: give its events back by `release`, or take events by \
+                 `for_each`, which releases them itself"
             ),
             Warning::NameLost(lost) => lost.fmt(f),
         }

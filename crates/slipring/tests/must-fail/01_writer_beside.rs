@@ -1,5 +1,7 @@
+//@ writes: a stage that writes, inside a fan-out
 //@ says: a stage that writes cannot stand beside other stages
 //@ says: put the writing stage before or after the `fan_out`
+//@ do: declare it before or after the fan-out
 fn main() {
     let mut n = 0;
     slipring::ring(64, || 0u64)

@@ -1,5 +1,7 @@
+//@ writes: a mirror of a type that is not plain data
 //@ says: `Quote` is not plain data
 //@ says: derive `Clone, Copy` and zerocopy's `FromBytes, IntoBytes, Immutable`
+//@ do: derive what the message lists
 #[derive(Clone, Copy)]
 struct Quote(u32);
 fn main() {

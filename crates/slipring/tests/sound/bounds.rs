@@ -132,10 +132,10 @@ fn capacities_and_numbers_of_workers_out_of_range_are_build_errors() {
         matches!(error.kind(), ErrorKind::Build(MemoryShortage(_) | Memory { .. }))
     };
     assert!(is_of_memory(&error), "{error}");
-    let error = slipring::ring(1 << 63, || ()).contiguous().feed(0..1, |_, _| ()).unwrap_err();
+    let chain = || slipring::ring(1 << 63, || ()).contiguous().read("r", |_, _| ());
+    let error = chain().feed(0..1, |_, _| ()).unwrap_err();
     assert!(is_of_memory(&error), "{error}");
-    let insists = slipring::ring(1 << 63, || ()).contiguous().allow_overcommit();
-    let error = insists.feed(0..1, |_, _| ()).unwrap_err();
+    let error = chain().allow_overcommit().feed(0..1, |_, _| ()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Memory { .. })), "{error}");
     for workers in OUT_OF_RANGE {
         let error = slipring::ring(CAPACITY, || 0u64)

@@ -13,7 +13,9 @@ use crate::common::ends;
 fn a_ring_without_stages_gates_by_its_publications() {
     let _watched = crate::common::watched();
     ends("no stages", || {
-        slipring::ring(2, || 0u64).feed(0..20, |slot, i| *slot = i).unwrap();
+        slipring::ring(2, || 0u64)
+            .run(|tx| Ok(tx.publish_all(0..20, |slot, i| *slot = i)?))
+            .unwrap();
         let graph = Graph::new(2, || 0u64).shared();
         let ring = graph.build().unwrap();
         let (mut a, mut b) = (ring.producer(), ring.producer());

@@ -1,0 +1,8 @@
+fn main() {
+    slipring::ring(8, || 0u64)
+        .fan_out(|side| {
+            side.read("count", |_, _| ()).read("sum", |_, _| ())
+        })
+        .feed(0..3, |s, i| *s = i)
+        .unwrap();
+}

@@ -1,0 +1,3 @@
+fn main() {
+    _ = slipring_shm::Segment::<slipring_shm::messages::Messages>::create("lines");
+}

@@ -1,0 +1,8 @@
+fn main() {
+    let graph = slipring::Graph::new(8, || 0u64).shared();
+    let _log = graph.reader("log");
+    let mut tx = graph.build().unwrap().producer();
+    let mut other = tx.clone();
+    std::thread::spawn(move || other.publish(|slot| *slot = 1));
+    tx.publish(|slot| *slot = 2).unwrap();
+}
