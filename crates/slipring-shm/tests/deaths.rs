@@ -8,7 +8,10 @@
 mod common;
 
 use std::os::unix::process::CommandExt;
+use std::pin::pin;
 use std::process::Command;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
 
 use common::oracle::{Numbered, STAGES, join, retry};
@@ -17,7 +20,7 @@ use common::*;
 use rustix::process::Signal;
 use slipring::{
     Wait,
-    errors::{BatchError, ClaimError, WaitError},
+    errors::{BatchError, ClaimError, PassError, WaitError},
     stages::PRODUCER,
 };
 use slipring_shm::{Attached, OnDeath, Producer, Reader, Segment, errors::Problem};
@@ -160,6 +163,13 @@ fn asleep(role: &Role) {
     until(|| stat().contains(") S "));
 }
 
+/// Stops a role, and returns once it has stopped.
+fn stop(role: &Role) {
+    role.signal(Signal::STOP);
+    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", role.pid())).unwrap();
+    until(|| stat().contains(") T "));
+}
+
 /// Kills a role, and leaves it as a zombie.
 fn kill(role: &Role) -> u32 {
     role.signal(Signal::KILL);
@@ -215,9 +225,7 @@ fn a_stopped_reader_is_waited_for() {
     let _watched = watched();
     let graph = Graph::new(OnDeath::Fail, 1);
     let mut roles = STAGES.map(|stage| graph.start("read", stage));
-    roles[0].signal(Signal::STOP);
-    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", roles[0].pid())).unwrap();
-    until(|| stat().contains(") T "));
+    stop(&roles[0]);
     let mut tx = graph.fill();
     let error = tx.publish_by(Instant::now() + Duration::from_millis(100), |_| ()).unwrap_err();
     assert!(matches!(error, ClaimError::TimedOut(_)), "{error}");
@@ -281,6 +289,68 @@ fn a_producer_that_waits_learns_of_a_readers_death_as_declared() {
         };
         assert_eq!(heard, "at 4");
         assert_eq!(role.pid(), pid);
+    }
+}
+
+/// A producer flushes, and waits for a stage of another process, which is then killed.
+#[test]
+fn a_producer_that_waits_for_a_stage_learns_of_its_death() {
+    let _watched = watched();
+    for (as_task, victim) in [(false, 0), (false, 1), (true, 1)] {
+        let graph = Graph::new(OnDeath::Tell, 5);
+        let roles = STAGES.map(|stage| graph.start("read", stage));
+        let mut tx = graph.producer();
+        let seq = publish(&mut tx).unwrap();
+        tx.wait_for(STAGES[0], seq).unwrap();
+        tx.flush().unwrap();
+        block_on(tx.flush_async()).unwrap();
+        stop(&roles[victim]);
+        let seq = publish(&mut tx).unwrap();
+        let soon = Instant::now() + Duration::from_millis(20);
+        assert!(matches!(tx.flush_by(soon), Err(PassError::TimedOut(_))));
+        let waits = std::thread::spawn(move || {
+            let result = match as_task {
+                true => block_on(tx.wait_for_async(STAGES[1], seq)),
+                false => tx.wait_for(STAGES[1], seq),
+            };
+            (result.unwrap_err(), tx)
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        let pid = kill(&roles[victim]);
+        let (error, mut tx) = waits.join().unwrap();
+        assert!(
+            matches!(&error, PassError::Wait(WaitError::PeerDead(dead))
+                if dead.pid == pid && &*dead.stage == STAGES[victim]),
+            "{as_task}, {victim}: {error:?}"
+        );
+        // A successor takes the place, and handles the event.
+        let mut successor = graph.reader(victim);
+        until(|| successor.poll(8, |_, _| ()).unwrap() != 0);
+        tx.flush().unwrap();
+        tx.wait_for(STAGES[1], seq).unwrap();
+        let next = tx.next_seq();
+        assert!(matches!(
+            tx.wait_for(STAGES[1], next),
+            Err(PassError::Wait(WaitError::WaitsForItself(_)))
+        ));
+    }
+}
+
+/// Polls a future to its end.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
     }
 }
 

@@ -55,6 +55,7 @@
 //! | How do readers and workers come and go? | [joining](guide::joining) | [`Tap`], [`Subscription`](handles::Subscription), [`Pool`] |
 //! | What if the ring is full? | [full rings](guide::full_rings) | [`Producer::publish_or_drop`], [`Conflator`], [`Mirror`], [`Observer`](handles::Observer) |
 //! | How do tasks and event loops use it? | [tasks](guide::tasks) | [`Selector`](tasks::Selector), [`Waitable`](tasks::Waitable) |
+//! | How do I hear that a stage has passed an event? | [promises](guide::promises#without-an-answer) | [`Producer::flush`], [`Producer::wait_for`], [`Monitor::wait_for`] |
 //! | How do I ask a stage, and hear of the graph's end? | [promises](guide::promises) | [`Producer::ask`], [`promise`](promise()), [`Promise`], [`Awaited`] |
 //! | Where does each worker keep its state? | [worker state](guide::worker_state) | [`ReadHandler`](stages::ReadHandler), [`WriteHandler`](stages::WriteHandler) |
 //! | How do I test handlers? | [testing](guide::testing) | [`Chain::run_inline`] |
@@ -245,6 +246,7 @@ pub mod tasks {
     pub use crate::observe::task::ObserveAsync;
     #[cfg(feature = "stream")]
     pub use crate::observe::task::ObserverStream;
+    pub use crate::ring::passing::PassAsync;
 }
 
 pub mod waiting {

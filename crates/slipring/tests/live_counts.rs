@@ -29,7 +29,7 @@ fn now<F: Future>(future: F) -> F::Output {
 }
 
 /// Counts of a party in a report: events, batches, tombstones, waits.
-fn counts(monitor: &Monitor<u64>, party: &str) -> (u64, u64, u64, u64) {
+fn counts(monitor: &Monitor, party: &str) -> (u64, u64, u64, u64) {
     let report = monitor.report().expect("the graph runs");
     let party = report.stage(party).unwrap();
     (party.events, party.batches, party.tombstones, party.waits)

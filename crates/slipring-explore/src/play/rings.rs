@@ -42,7 +42,7 @@ pub struct Opened<L: Layout, S> {
     /// A producer for a handler of a ring whose stages the library runs. This lock is such a one,
     /// too.
     spare: Mutex<Option<Tx<L>>>,
-    monitor: Monitor<Event, L>,
+    monitor: Monitor,
     pub visited: Vec<Visited<L>>,
     mirrors: Vec<Option<MirrorHandle<[u64; 3]>>>,
 }
@@ -51,7 +51,7 @@ impl<L: Layout> Opened<L, Single> {
     /// Returns a ring whose stages and producers the library hands out.
     pub fn of_library(
         log: &Arc<Log>,
-        monitor: Monitor<Event, L>,
+        monitor: Monitor,
         visited: Vec<Visited<L>>,
         mirrors: Vec<Option<MirrorHandle<[u64; 3]>>>,
     ) -> Opened<L, Single> {

@@ -54,7 +54,7 @@ pub(super) struct Declared<'env, E, L: Layout> {
     /// For each stage, in the order of declaration, a function that makes the stage's runners
     /// (`Runner`).
     pub(super) make_runners: Vec<Contained<MakeRunners<'env, E, L>>>,
-    pub(super) monitors: Vec<Monitor<E, L>>,
+    pub(super) monitors: Vec<Monitored<E, L>>,
     /// Number of threads that the stages share; `None` if each stage has threads of its own.
     pub(super) threads: Option<Threads>,
     /// Where the threads run; `None` if the system decides.
@@ -66,6 +66,37 @@ pub(super) struct Declared<'env, E, L: Layout> {
 }
 
 type Builder<'env, E> = RingBuilder<E, Box<dyn FnMut() -> E + 'env>>;
+
+/// Binds a monitor to a ring. The type of the monitor does not name the ring's, so the function is
+/// chosen where both are known.
+type BindMonitor<E, L> = fn(&Monitor, &Owner<E, L>) -> Result<(), BuildError>;
+
+/// A monitor that the chain binds when the ring is built.
+pub(super) struct Monitored<E, L: Layout> {
+    monitor: Monitor,
+    bind: BindMonitor<E, L>,
+    bind_contiguous: BindMonitor<E, Contiguous>,
+}
+
+impl<E, L: Layout> Monitored<E, L> {
+    pub(super) fn new(monitor: &Monitor) -> Self
+    where
+        E: Send + 'static,
+    {
+        let monitor = monitor.clone();
+        Monitored { monitor, bind: Monitor::bind, bind_contiguous: Monitor::bind }
+    }
+
+    /// Binds the monitor to the chain's ring.
+    pub(super) fn bind(&self, core: &Owner<E, L>) -> Result<(), BuildError> {
+        (self.bind)(&self.monitor, core)
+    }
+
+    fn contiguous(self) -> Monitored<E, Contiguous> {
+        let Monitored { monitor, bind_contiguous, .. } = self;
+        Monitored { monitor, bind: bind_contiguous, bind_contiguous }
+    }
+}
 
 /// A function that makes the runners of one stage from the ring and the stage's number, when the
 /// ring is built.
@@ -149,13 +180,9 @@ impl<'env, E: Send> Chain<'env, E, Interleaved, Sequential> {
             );
             stages.reject(problem);
         }
-        if !monitors.is_empty() {
-            stages.reject(
-                "`contiguous` must come before `monitor`, because a monitor is made for one layout",
-            );
-        }
         let mut declared = Declared::new(ring, stages, hooks, identity);
         (declared.threads, declared.placement) = (threads, placement);
+        declared.monitors = monitors.into_iter().map(Monitored::contiguous).collect();
         Chain::new(declared)
     }
 }

@@ -9,7 +9,7 @@ use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained};
 use crate::base::sync::{Arc, yield_now};
 use crate::base::turn::InTurns;
-use crate::errors::{Cause, ClaimError, Error, WaitError};
+use crate::errors::{Cause, ClaimError, Error, PassError, WaitError};
 use crate::producer::Producer;
 use crate::promise::{Awaited, Promise};
 use crate::ring::control::Control;
@@ -205,6 +205,39 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     ) -> Result<Awaited<T>, WaitError> {
         self.make_room()?;
         self.producer.ask(fill)
+    }
+
+    /// Waits until the stage named `stage` has passed the position `seq`, as
+    /// [`Producer::wait_for`] does. The call gives each stage turns.
+    ///
+    /// Example: [`Inline::flush`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`Producer::wait_for`].
+    pub fn wait_for(&mut self, stage: &str, seq: u64) -> Result<(), PassError> {
+        self.producer.wait_for(stage, seq)
+    }
+
+    /// Waits until every last stage has passed everything that was published, as
+    /// [`Producer::flush`] does. The call gives each stage turns.
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// let seen = Mutex::new(Vec::new());
+    /// let push = |value: &i32, _| seen.lock().unwrap().push(*value);
+    /// slipring::ring(4, || 0).read("see", push).run_inline(|p| {
+    ///     let seq = p.publish(|slot| *slot = 7)?;
+    ///     p.wait_for("see", seq)?;
+    ///     assert_eq!(*seen.lock().unwrap(), [7]);
+    ///     Ok(p.flush()?)
+    /// })?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`Producer::flush`].
+    pub fn flush(&mut self) -> Result<(), PassError> {
+        self.producer.flush()
     }
 
     /// Gives each stage turns until a slot is free.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::declare::Chain;
+use super::declare::{Chain, Monitored};
 use super::scope::{Sequential, sealed};
 use crate::base::panics::Contained;
 use crate::live::monitor::Monitor;
@@ -90,9 +90,12 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     ///
     /// With a monitor, a single producer publishes its position, so that lags and free slots are
     /// exact. The monitor costs the producer one more store for each publication.
-    pub fn monitor(mut self, monitor: &Monitor<E, L>) -> Self {
+    pub fn monitor(mut self, monitor: &Monitor) -> Self
+    where
+        E: 'static,
+    {
         self.settings_mut().publish_cursor = true;
-        self.declared.monitors.push(monitor.clone());
+        self.declared.monitors.push(Monitored::new(monitor));
         self
     }
 

@@ -40,7 +40,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         hooks.places = places.transpose()?;
         let core: Owner<E, L> = build_in_place(hooks.places.as_ref(), || ring.build(specs))?;
         let mut groups = Groups::default();
-        let made = monitors.iter().try_for_each(|monitor| monitor.bind(&core)).and_then(|()| {
+        let made = monitors.iter().try_for_each(|monitored| monitored.bind(&core)).and_then(|()| {
             make_runners.into_iter().enumerate().try_for_each(|(stage, make)| {
                 groups.add(&core.control.plan, make.into_inner()(&core, stage)?);
                 Ok(())

@@ -6,6 +6,7 @@ use std::fmt;
 use super::build::BuildError;
 use super::calls::{BatchError, BindError, ClaimError, NotHeld};
 use super::failure::Failure;
+use super::pass::PassError;
 use super::promise::{Abandoned, AwaitError};
 use super::report::Report;
 use super::values::{ConflateError, ObserveError, UnknownWait};
@@ -201,7 +202,7 @@ macro_rules! from_calls {
 }
 
 from_calls!(
-    AwaitError::Wait, BatchError::Wait, ClaimError::Wait, SubscribeError::Ended;
+    AwaitError::Wait, BatchError::Wait, ClaimError::Wait, PassError::Wait, SubscribeError::Ended;
     BindError, NotHeld, ObserveError, UnknownWait
 );
 

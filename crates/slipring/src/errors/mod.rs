@@ -10,11 +10,14 @@
 //! - [`Failure`] is the failure that ended a graph, with the failed stage, the event and the cause.
 //! - [`AwaitError`] says why a wait for a promise returned no value. [`Abandoned`] gives back a
 //!   value that no thread waits for any more.
+//! - [`PassError`] says why a wait for a stage ended before the stage had passed.
 
 pub(crate) mod build;
 mod calls;
 pub(crate) mod error;
 mod failure;
+mod pass;
+mod pass;
 mod promise;
 pub(crate) mod report;
 mod values;
@@ -28,6 +31,8 @@ pub use calls::{BatchError, BindError, ClaimError, NotHeld};
 pub(crate) use error::Error;
 pub use error::{ErrorKind, JoinError};
 pub use failure::{Cause, Failure};
+pub use pass::PassError;
+pub use pass::PassError;
 pub use promise::{Abandoned, AwaitError};
 pub(crate) use report::{Latency, Report, StageReport, Turns};
 pub(crate) use values::FORMS;

@@ -367,7 +367,10 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// graph was declared with [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     ///
     /// Example: [`Graph::publish_cursor`](crate::Graph::publish_cursor).
-    pub fn monitor(&self) -> Monitor<E, L> {
+    pub fn monitor(&self) -> Monitor
+    where
+        E: Send + 'static,
+    {
         Monitor::of(&self.core)
     }
 

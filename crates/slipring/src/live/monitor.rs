@@ -1,11 +1,14 @@
 //! A monitor reports the positions and the counters of a graph's stages while the graph runs.
 
 use std::fmt;
+use std::time::Instant;
 
-use crate::errors::{BuildError, Report};
+use crate::base::sync::Arc;
+use crate::errors::{BuildError, PassError, Report};
 use crate::live::stage_ref::StageRef;
 use crate::ring::owner::Owner;
-use crate::ring::slots::{Interleaved, Layout};
+use crate::ring::passing::{AnyRing, Goal, PassAsync};
+use crate::ring::slots::Layout;
 
 /// A handle by which any thread gets the positions and the counters of a running graph.
 ///
@@ -25,23 +28,18 @@ use crate::ring::slots::{Interleaved, Layout};
 /// assert!(monitor.report().is_none()); // the run is over
 /// # Ok::<(), slipring::Error>(())
 /// ```
-pub struct Monitor<E, L: Layout = Interleaved> {
-    stage_ref: StageRef<E, L>,
+#[derive(Clone)]
+pub struct Monitor {
+    stage_ref: StageRef<dyn AnyRing>,
 }
 
-impl<E, L: Layout> Clone for Monitor<E, L> {
-    fn clone(&self) -> Self {
-        Monitor { stage_ref: self.stage_ref.clone() }
-    }
-}
-
-impl<E, L: Layout> Default for Monitor<E, L> {
+impl Default for Monitor {
     fn default() -> Self {
         Monitor::new()
     }
 }
 
-impl<E, L: Layout> Monitor<E, L> {
+impl Monitor {
     /// Creates a monitor that is bound to no graph yet.
     ///
     /// Example: [`Monitor`].
@@ -49,17 +47,20 @@ impl<E, L: Layout> Monitor<E, L> {
         Monitor { stage_ref: StageRef::unbound() }
     }
 
-    pub(crate) fn of(core: &Owner<E, L>) -> Self {
-        Monitor { stage_ref: StageRef::bound(core, 0) }
+    pub(crate) fn of<E: Send + 'static, L: Layout>(core: &Owner<E, L>) -> Self {
+        Monitor { stage_ref: StageRef::bound(core.observed(), 0) }
     }
 
     #[cfg(all(test, not(slipring_loom)))]
-    pub(super) fn stage_ref(&self) -> &StageRef<E, L> {
+    pub(super) fn stage_ref(&self) -> &StageRef<dyn AnyRing> {
         &self.stage_ref
     }
 
-    pub(crate) fn bind(&self, core: &Owner<E, L>) -> Result<(), BuildError> {
-        self.stage_ref.bind(core, 0)
+    pub(crate) fn bind<E: Send + 'static, L: Layout>(
+        &self,
+        core: &Owner<E, L>,
+    ) -> Result<(), BuildError> {
+        self.stage_ref.bind(core.observed(), 0)
     }
 
     /// Returns a report of the graph, or `None` if the graph has not started or is gone.
@@ -95,9 +96,119 @@ impl<E, L: Layout> Monitor<E, L> {
     pub fn report(&self) -> Option<Report> {
         self.stage_ref.find().ok().map(|(core, _)| core.report())
     }
+    /// Waits until the stage named `stage` has passed the position `seq`. Any thread may call it;
+    /// [`Producer::wait_for`](crate::Producer::wait_for) explains what it waits for, and how.
+    ///
+    /// ```
+    /// let monitor = slipring::Monitor::new();
+    /// slipring::ring(8, || 0u64).monitor(&monitor).read("journal", |_, _| ()).run(|tx| {
+    ///     let seq = tx.publish(|slot| *slot = 7)?;
+    ///     let monitor = monitor.clone();
+    ///     let replies = std::thread::spawn(move || monitor.wait_for("journal", seq));
+    ///     replies.join().unwrap()?; // the connection's thread answers
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// The call keeps the graph's memory, but does not delay the graph's end.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Producer::wait_for`](crate::Producer::wait_for). If the graph has
+    /// not started, or is gone, the call returns [`PassError::NotRunning`]. A position that was
+    /// never published is awaited until the graph ends.
+    pub fn wait_for(&self, stage: &str, seq: u64) -> Result<(), PassError> {
+        let (ring, goal) = self.goal(stage, seq)?;
+        goal.wait(&*ring, None)
+    }
+
+    /// Like [`wait_for`](Monitor::wait_for), but waits at most until `deadline`.
+    ///
+    /// Example: [`Producer::wait_for_by`](crate::Producer::wait_for_by).
+    ///
+    /// # Errors
+    /// Returns the errors of [`wait_for`](Monitor::wait_for), and [`PassError::TimedOut`] at the
+    /// deadline.
+    pub fn wait_for_by(&self, stage: &str, seq: u64, deadline: Instant) -> Result<(), PassError> {
+        let (ring, goal) = self.goal(stage, seq)?;
+        goal.wait(&*ring, Some(deadline))
+    }
+
+    /// Like [`wait_for`](Monitor::wait_for), but for a task instead of a thread. The future does
+    /// not keep the graph's memory.
+    ///
+    /// Example: [`Producer::wait_for_async`](crate::Producer::wait_for_async).
+    ///
+    /// # Errors
+    /// The future yields the errors of [`wait_for`](Monitor::wait_for).
+    pub fn wait_for_async(&self, stage: &str, seq: u64) -> PassAsync<'static> {
+        PassAsync::observed(self.goal(stage, seq))
+    }
+
+    /// Waits until every last stage has passed everything that was published before the call;
+    /// [`Producer::flush`](crate::Producer::flush) explains it.
+    ///
+    /// ```
+    /// let monitor = slipring::Monitor::new();
+    /// let chain = slipring::ring(8, || 0u64).monitor(&monitor).read("write", |_, _| ());
+    /// let (mut tx, pipeline) = chain.spawn()?;
+    /// tx.publish(|slot| *slot = 7)?;
+    /// monitor.flush()?;
+    /// assert_eq!(monitor.report().unwrap().stage("write").unwrap().seq, 1);
+    /// drop(tx);
+    /// pipeline.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`Producer::flush`](crate::Producer::flush), and
+    /// [`PassError::NotRunning`].
+    pub fn flush(&self) -> Result<(), PassError> {
+        let (ring, goal) = self.all_before()?;
+        goal.wait(&*ring, None)
+    }
+
+    /// Like [`flush`](Monitor::flush), but waits at most until `deadline`.
+    ///
+    /// Example: [`Producer::wait_for_by`](crate::Producer::wait_for_by).
+    ///
+    /// # Errors
+    /// Returns the errors of [`flush`](Monitor::flush), and [`PassError::TimedOut`] at the
+    /// deadline.
+    pub fn flush_by(&self, deadline: Instant) -> Result<(), PassError> {
+        let (ring, goal) = self.all_before()?;
+        goal.wait(&*ring, Some(deadline))
+    }
+
+    /// Like [`flush`](Monitor::flush), but for a task instead of a thread. The future waits for
+    /// what was published before this call.
+    ///
+    /// Example: [`Producer::wait_for_async`](crate::Producer::wait_for_async).
+    ///
+    /// # Errors
+    /// The future yields the errors of [`flush`](Monitor::flush).
+    pub fn flush_async(&self) -> PassAsync<'static> {
+        PassAsync::observed(self.all_before())
+    }
+
+    fn ring(&self) -> Result<Arc<dyn AnyRing>, PassError> {
+        Ok(self.stage_ref.find().map_err(|_| PassError::NotRunning)?.0)
+    }
+
+    fn goal(&self, stage: &str, seq: u64) -> Result<(Arc<dyn AnyRing>, Goal), PassError> {
+        let ring = self.ring()?;
+        let goal = Goal::stage(ring.control(), stage, seq)?;
+        Ok((ring, goal))
+    }
+
+    fn all_before(&self) -> Result<(Arc<dyn AnyRing>, Goal), PassError> {
+        let ring = self.ring()?;
+        let goal = Goal::before(ring.published());
+        Ok((ring, goal))
+    }
 }
 
-impl<E, L: Layout> fmt::Debug for Monitor<E, L> {
+impl fmt::Debug for Monitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Monitor").finish_non_exhaustive()
     }

@@ -11,6 +11,7 @@ use crate::consumer::local_worker::LocalWorkerPosition;
 use crate::consumer::markers::{Pooled, Reading, Writing};
 use crate::errors::{BuildError, SubscribeError};
 use crate::live::stage_ref::StageRef;
+use crate::ring::core::Core;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
 use crate::ring::spec::Access;
@@ -44,7 +45,7 @@ use crate::ring::spec::Access;
 /// ```
 #[doc(alias = "WorkerPool")]
 pub struct Pool<E, A, L: Layout = Interleaved> {
-    stage_ref: StageRef<E, L>,
+    stage_ref: StageRef<Core<E, L>>,
     /// Number of workers that the pool has room for at a time.
     room: usize,
     access: PhantomData<fn() -> A>,
@@ -104,7 +105,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     /// Returns the handle of the pool `stage` of a ring.
     pub(crate) fn of(core: &Owner<E, L>, stage: usize) -> Self {
         let room = core.control.plan.stages[stage].delivery.room();
-        Pool { stage_ref: StageRef::bound(core, stage), room, access: PhantomData }
+        Pool { stage_ref: StageRef::bound(core.observed(), stage), room, access: PhantomData }
     }
 
     /// Number of workers that the pool has room for at a time.
@@ -113,7 +114,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     }
 
     #[cfg(all(test, not(slipring_loom)))]
-    pub(super) fn stage_ref(&self) -> &StageRef<E, L> {
+    pub(super) fn stage_ref(&self) -> &StageRef<Core<E, L>> {
         &self.stage_ref
     }
 
@@ -129,7 +130,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
                 problem: format!("pool `{}` {is}: open it with `Pool::{marked}`", plan.name),
             });
         }
-        self.stage_ref.bind(core, stage)
+        self.stage_ref.bind(core.observed(), stage)
     }
 
     /// Adds a worker to the pool. The worker takes its share of the events from now on.

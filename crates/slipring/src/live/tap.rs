@@ -86,7 +86,7 @@ pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 /// ```
 #[doc(alias = "FanOut")]
 pub struct Tap<E, L: Layout = Interleaved> {
-    stage_ref: StageRef<E, L>,
+    stage_ref: StageRef<Core<E, L>>,
     name: Option<std::sync::Arc<str>>,
     room: usize,
 }
@@ -153,7 +153,7 @@ impl<E, L: Layout> Tap<E, L> {
     pub(crate) fn of(core: &Owner<E, L>, stage: usize) -> Self {
         let plan = &core.control.plan.stages[stage];
         Tap {
-            stage_ref: StageRef::bound(core, stage),
+            stage_ref: StageRef::bound(core.observed(), stage),
             name: Some(plan.name.as_str().into()),
             room: plan.delivery.room(),
         }
@@ -161,7 +161,7 @@ impl<E, L: Layout> Tap<E, L> {
 
     /// Binds the tap to the stage where it was declared.
     pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
-        self.stage_ref.bind(core, stage)
+        self.stage_ref.bind(core.observed(), stage)
     }
 }
 
@@ -437,6 +437,7 @@ mod tests {
     fn handles_inside_their_calls_own_no_event_of_a_run() {
         let (tap, pool, monitor) = (Tap::new(), Pool::reading(2), Monitor::new());
         let inside = std::cell::RefCell::new(Vec::new());
+        let observed = std::cell::RefCell::new(Vec::new());
         let leave = |inside: Vec<Arc<Core<Fragile, Interleaved>>>| {
             for core in inside {
                 assert!(Owner::of(&core).is_none(), "the run is over, so no reader joins");
@@ -448,10 +449,10 @@ mod tests {
             }
         };
         let look = || {
+            observed.borrow_mut().push(monitor.stage_ref().find().unwrap().0);
             inside
                 .borrow_mut()
-                .extend([tap.stage_ref.find().unwrap().0, monitor.stage_ref().find().unwrap().0]);
-            inside.borrow_mut().push(pool.stage_ref().find().unwrap().0);
+                .extend([tap.stage_ref.find().unwrap().0, pool.stage_ref().find().unwrap().0]);
             Ok::<_, Fault>(())
         };
         for run in 0..3 {
@@ -470,6 +471,7 @@ mod tests {
             assert!(tap.stage_ref.find().is_err());
             if run != 1 {
                 leave(inside.take());
+                observed.take().iter().for_each(|ring| drop(ring.report()));
             }
         }
         leave(inside.take());

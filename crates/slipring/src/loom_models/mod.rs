@@ -66,6 +66,7 @@ mod last_out;
 mod members;
 mod mortal;
 mod observe;
+mod passing;
 mod policy;
 mod pool;
 mod processes;

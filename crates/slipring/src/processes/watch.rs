@@ -282,6 +282,9 @@ impl Processes {
 
 /// Returns the party for which a waiter waits now. The party may change during a wait.
 fn slowest(control: &Control, waiter: &Waiter) -> usize {
+    if let Some(stage) = waiter.only {
+        return stage;
+    }
     if waiter.party == control.plan.producer_party() {
         let lower_bound = waiter.at.wrapping_sub(control.plan.capacity as u64);
         return control

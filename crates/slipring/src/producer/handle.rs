@@ -421,7 +421,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             }
             twin!("given-up-unburied": self.core.bury(seq, len) => ());
             self.counts.tombstones += len;
-            self.flush();
+            self.flush_counts();
         }
     }
 
@@ -430,7 +430,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Counts an event that was dropped instead of published.
     pub(crate) fn count_dropped(&mut self) {
         self.counts.dropped += 1;
-        self.flush();
+        self.flush_counts();
     }
 
     /// Adds `events` to the number of events that were published together with an earlier event.
@@ -448,7 +448,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Adds the counts of this handle to the graph's counters.
     #[cold]
     #[inline(never)]
-    pub(crate) fn flush(&mut self) {
+    pub(crate) fn flush_counts(&mut self) {
         let (_, _, mut counts) = self.begin_wait();
         counts.flush();
     }
@@ -467,7 +467,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// room calls this method, so that the counts of a handle behind a full ring are complete.
     pub(crate) fn flush_if_new(&mut self) {
         if self.published() != self.flushed.events {
-            self.flush();
+            self.flush_counts();
         }
     }
 
@@ -478,7 +478,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if self.armed_at != published {
             self.armed_at = published;
             self.counts.waits += 1;
-            self.flush();
+            self.flush_counts();
         } else {
             self.flush_if_new();
         }
@@ -541,7 +541,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         // This handle stops counting as a claimant only after it has closed the ring. So if one
         // claimant remains, and claims without a compare-and-swap, it finds the ring closed.
         twin!("left-unclosed": control.membership.remove_claimant() => ()); // SYNC[left-alone]
-        self.flush();
+        self.flush_counts();
         S::left(&self.core);
     }
 }

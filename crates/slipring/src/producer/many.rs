@@ -140,7 +140,7 @@ impl<E, L: Layout> Producer<E, L, Many> {
         match waited {
             Err(Unmet::Ended(error)) => {
                 debug_assert!(!self.core.control.status.is_running(), "I2: an early claim is lost");
-                self.flush();
+                self.flush_counts();
                 Err(Refusal::Wait(error))
             }
             // These waits have no deadline but that of the graph, whose end the caller notices.

@@ -9,6 +9,7 @@
 //! | `sharing` | how the producers of a ring, one or several, take positions and close the ring |
 //! | `publish` | publishing a claim, and publishing in one call |
 //! | `ask` | publishing a request, whose asker hears of the graph's end |
+//! | `flush` | waiting until stages have passed what was published |
 //! | `claim` | claims as leases: slots lent to be filled |
 //! | `conflate` | keeping the newest value per key while the ring is full |
 //!
@@ -35,6 +36,7 @@
 mod ask;
 pub(crate) mod claim;
 pub(crate) mod conflate;
+mod flush;
 mod handle;
 mod many;
 pub(crate) mod publish;

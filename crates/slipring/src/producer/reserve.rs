@@ -250,7 +250,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             Err(Unmet::Ended(error)) => error.into(),
             Err(Unmet::TimedOut) => ClaimError::TimedOut(self.core.control.plan.name_of(slowest)),
         };
-        self.flush();
+        self.flush_counts();
         Err(error)
     }
 

@@ -12,9 +12,8 @@ use std::time::Duration;
 use super::handover::WaiterHalf;
 use super::sleeper::Sleeper;
 use crate::base::panics::drop_contained;
-use crate::base::sync::{park, park_timeout};
 use crate::ring::asked::Asked;
-use crate::wait::SleepPlace;
+use crate::wait::{SleepPlace, park_for, waker_of_this_thread};
 
 /// Puts the calling thread to sleep until the promise is settled, or until the promise's graph
 /// notifies its askers.
@@ -41,18 +40,11 @@ impl<'a, T> Sleep<'a, T> {
     /// parks only if `ready` then returns `false`.
     fn park(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
         let Some(asked) = self.asked else { return park_for(limit) };
-        let waker = self.waker.get_or_init(Sleeper::waker_of_this_thread);
+        let waker = self.waker.get_or_init(waker_of_this_thread);
         if !asked.arm(waker, ready) {
             park_for(limit.into_iter().chain(asked.longest_sleep()).min());
             asked.disarm();
         }
-    }
-}
-
-fn park_for(limit: Option<Duration>) {
-    match limit {
-        None => park(),
-        Some(limit) => park_timeout(limit),
     }
 }
 

@@ -1,8 +1,7 @@
 //! The sleeper of a promise: a thread or a task that waits for one notification.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::Waker;
 
 use crate::base::panics::drop_payload;
 use crate::base::sync::{Thread, this_thread};
@@ -19,11 +18,6 @@ impl Sleeper {
         Sleeper::Thread(this_thread())
     }
 
-    /// Returns a waker that ends the calling thread's next sleep.
-    pub(super) fn waker_of_this_thread() -> Waker {
-        Waker::from(Arc::new(Unpark(this_thread())))
-    }
-
     /// Wakes the sleeper. If the sleeper is a thread that has not fallen asleep yet, its next sleep
     /// ends at once. A panic of a task's waker is contained, because the caller has fulfilled its
     /// promise.
@@ -37,14 +31,5 @@ impl Sleeper {
                 }
             }
         }
-    }
-}
-
-/// Wakes a thread that sleeps for a promise and for the promise's graph.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }

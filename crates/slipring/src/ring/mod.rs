@@ -17,6 +17,7 @@ pub(crate) mod memory;
 pub(crate) mod owner;
 pub(crate) mod owner_count;
 pub(crate) mod partition;
+pub(crate) mod passing;
 pub(crate) mod plan;
 #[cfg(all(test, not(slipring_loom)))]
 mod plan_tests;

@@ -21,7 +21,7 @@ use std::panic::resume_unwind;
 use std::ptr;
 
 use crate::base::panics::{drop_payload, panic_message};
-use crate::base::sync::{Arc, Weak, panicking};
+use crate::base::sync::{Arc, Weak, panicking, twin};
 use crate::ring::core::Core;
 use crate::ring::slots::Layout;
 use crate::ring::world::World as _;
@@ -79,6 +79,10 @@ impl<E, L: Layout> Owner<E, L> {
     unsafe fn end(&mut self) -> Option<Box<dyn Any + Send>> {
         // No thread of the library uses the ring afterwards (reactors::I2).
         self.0.world.end(&self.0.control);
+        if !L::World::SHARED {
+            // Only observers can still wait, and a ring of processes has no observers by handles.
+            twin!("gone-unnotified": self.0.control.waits.notify_all() => ());
+        }
         let askers = self.0.control.askers.clone();
         askers.detach(); // askers::I1
         // SAFETY: I1: the last owner has the shared strong reference, and takes it once.

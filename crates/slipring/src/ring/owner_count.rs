@@ -62,7 +62,14 @@ impl OwnerCount {
     /// Ends the run. After the call, observers no longer find the ring, and `try_add` adds no
     /// owner. Owners that exist at the call stay owners.
     pub(crate) fn end_run(&self) {
-        self.count.fetch_or(Self::OVER, Relaxed);
+        self.count.fetch_or(Self::OVER, Release);
+    }
+
+    /// Returns whether the run is over, or the last owner was dropped. If so, the caller sees all
+    /// accesses of the run, or of the owners.
+    pub(crate) fn are_gone(&self) -> bool {
+        let count = self.count.load(Acquire);
+        count == 0 || count & Self::OVER != 0
     }
 
     /// Returns whether observers can find the ring: an owner exists, and `end_run` was not called.

@@ -220,6 +220,20 @@ pub(crate) fn of_producer(control: &Control, seq: impl FnOnce() -> u64) -> SelfW
     found(holder(control, |_, _| Some(seq)))
 }
 
+/// Returns a stage whose handler the current thread runs, if `stage` cannot release the event at
+/// `seq` before that handler returns: it is the stage itself, or comes before it; or the event's
+/// slot still holds an event that this handler has not released.
+pub(crate) fn of_release(control: &Control, stage: usize, seq: u64) -> Option<usize> {
+    if !is_inside(control) {
+        return None;
+    }
+    let (behind, a_lap) = (seq.wrapping_add(1), control.plan.capacity as u64);
+    holder(control, |held, _| {
+        let comes_first = held == stage || control.plan.before[stage][held];
+        Some(if comes_first { behind } else { behind.wrapping_sub(a_lap) })
+    })
+}
+
 /// A handle of a stage, as a thread's list identifies it.
 pub(crate) struct StageHandle {
     pub(crate) stage: usize,

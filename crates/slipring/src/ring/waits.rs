@@ -59,12 +59,15 @@ pub(crate) struct Waiter {
     pub(crate) polls: u32,
     /// The full ring, if the waiter is a producer whose thread runs no stage while it waits.
     pub(crate) full_ring: Option<FullRing>,
+    /// The only stage whose release is awaited; `None` if the waiter waits for whichever stage is
+    /// the slowest of those before its party.
+    pub(crate) only: Option<usize>,
 }
 
 impl Waiter {
     /// Returns the waiter of a wait that begins.
     pub(crate) fn new(party: usize, waits_for: usize, at: u64) -> Waiter {
-        Waiter { party, waits_for, at, until: None, polls: 0, full_ring: None }
+        Waiter { party, waits_for, at, until: None, polls: 0, full_ring: None, only: None }
     }
 
     /// Returns a waiter on behalf of the handle at this place, while that handle itself does not

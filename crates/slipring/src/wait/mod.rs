@@ -34,6 +34,7 @@ mod shared_queue;
 #[cfg(all(test, not(slipring_loom)))]
 mod shared_queue_tests;
 mod strategy;
+mod unpark;
 mod wait_loop;
 #[cfg(all(test, not(slipring_loom)))]
 mod wait_loop_tests;
@@ -46,6 +47,7 @@ pub use built_in::Wait;
 pub(crate) use full_ring::FullRing;
 pub(crate) use hardware::{BackOff, cores, first_polls, spacing};
 pub use strategy::{WaitAction, WaitContext, WaitLearner, WaitStrategy};
+pub(crate) use unpark::{Bystander, park_for, waker_of_this_thread};
 pub(crate) use wait_loop::{
     Condition, HandleLearner, KeepWaiting, SleepPlace, Unmet, WaitOptions, WaitStats, wait_until,
 };

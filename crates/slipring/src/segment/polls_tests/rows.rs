@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::super::*;
 use crate::consumer::markers::{Reading, sealed as delivery};
-use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::errors::{BatchError, ClaimError, PassError, WaitError};
 use crate::producer::sealed as sharing;
 use crate::promise::Promise;
 use crate::ring::slots::Interleaved;
@@ -48,6 +48,16 @@ impl From<WaitError> for Seen {
 impl From<ClaimError> for Seen {
     fn from(error: ClaimError) -> Seen {
         if let ClaimError::Wait(error) = error { error.into() } else { Nothing }
+    }
+}
+
+impl From<PassError> for Seen {
+    fn from(error: PassError) -> Seen {
+        match error {
+            PassError::Wait(error) => error.into(),
+            PassError::TimedOut(_) => Nothing,
+            error => panic!("{error}"),
+        }
     }
 }
 
@@ -112,6 +122,17 @@ fn now() -> Instant {
     Instant::now()
 }
 
+/// Makes sure that the first stage has an event left. Returns the stage's name, and the event's
+/// position.
+fn unpassed<S: sharing::Sharing>(
+    tx: &mut SegmentProducer<Event, Interleaved, S>,
+) -> (crate::stages::Name, u64) {
+    if tx.remaining() == tx.capacity() {
+        tx.publish(|_| ()).unwrap();
+    }
+    (tx.core().control.plan.name_of(0), tx.next_seq().wrapping_sub(1))
+}
+
 pub(super) fn producers<S: sharing::Sharing>() -> Vec<Row<SegmentProducer<Event, Interleaved, S>>> {
     vec![
         row!(Producer, try_publish, |tx| done(tx.try_publish(|_| ()))),
@@ -130,6 +151,22 @@ pub(super) fn producers<S: sharing::Sharing>() -> Vec<Row<SegmentProducer<Event,
             tx.claim_n_async(2).await.map(|slots| slots.publish())
         })),
         row!(Producer, ask_async, |tx| once(tx.ask_async(|_, _: Promise<u64>| ()))),
+        row!(Producer, wait_for_by, |tx| {
+            let (stage, seq) = unpassed(&mut tx);
+            done(tx.wait_for_by(&stage, seq, now()))
+        }),
+        row!(Producer, flush_by, |tx| {
+            unpassed(&mut tx);
+            done(tx.flush_by(now()))
+        }),
+        row!(Producer, wait_for_async, |tx| {
+            let (stage, seq) = unpassed(&mut tx);
+            once(tx.wait_for_async(&stage, seq))
+        }),
+        row!(Producer, flush_async, |tx| {
+            unpassed(&mut tx);
+            once(tx.flush_async())
+        }),
         ("Producer", "remaining", false, |mut tx| {
             Box::new(move || match tx.remaining() {
                 0 => Nothing,
