@@ -23,6 +23,7 @@ use crate::ring::settings::Settings;
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery, StageList};
 use crate::run::hooks::Hooks;
+use crate::run::judge::Judges;
 use crate::run::placement::Placement;
 use crate::run::runner::{BoxedRunner, LoopRunner, MakePosition, run_by_each, run_by_one};
 use crate::run::threads::Threads;
@@ -98,10 +99,13 @@ impl<E, L: Layout> Monitored<E, L> {
     }
 }
 
-/// A function that makes the runners of one stage from the ring and the stage's number, when the
-/// ring is built.
+/// The runners of one stage, or the panic of the user's code that makes their handlers.
+pub(super) type Made<'env> = Result<Vec<BoxedRunner<'env>>, BuildError>;
+
+/// A function that makes the runners of one stage from the ring, the stage's number, and the
+/// closures that decide about its failures, when the ring is built.
 pub(super) type MakeRunners<'env, E, L> =
-    Box<dyn FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
+    Box<dyn FnOnce(&Owner<E, L>, usize, Judges<'env, E, L>) -> Made<'env> + 'env>;
 
 /// Begins a chain over a new ring of `capacity` slots (a power of two), whose events `factory`
 /// makes once, before the start.
@@ -224,8 +228,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         name: &str,
         access: Access,
         delivery: Delivery,
-        make_runners: impl FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError>
-        + 'env,
+        make_runners: impl FnOnce(&Owner<E, L>, usize, Judges<'env, E, L>) -> Made<'env> + 'env,
     ) -> Self {
         let mut after = self.after.clone();
         if access == Access::Write {
@@ -252,8 +255,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         access: Access,
         handler: H,
     ) -> Self {
-        self.declare(name, access, Delivery::Each, move |core, stage| {
-            Ok(vec![run_by_one(core, stage, handler)])
+        self.declare(name, access, Delivery::Each, move |core, stage, judges| {
+            Ok(vec![run_by_one(core, stage, handler, judges)])
         })
     }
 
@@ -267,7 +270,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     where
         Consumer<E, A, Each, L>: Send,
     {
-        let mut chain = self.declare(name, access, Delivery::Each, move |core, stage| {
+        let mut chain = self.declare(name, access, Delivery::Each, move |core, stage, _| {
             let runner = LoopRunner::<E, A, L, _>::new(core.clone(), stage, run);
             Ok(vec![Box::new(runner) as BoxedRunner<'env>])
         });
@@ -309,8 +312,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         make: impl FnMut(usize) -> H + 'env,
         position: MakePosition<E, L, S>,
     ) -> Self {
-        self.declare(name, access, delivery, move |core, stage| {
-            run_by_each(core, stage, make, position)
+        self.declare(name, access, delivery, move |core, stage, judges| {
+            run_by_each(core, stage, make, position, judges)
         })
     }
 }

@@ -59,7 +59,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
             None => format!("tap-{}", taps + 1),
         };
         let tap = tap.clone();
-        self.declare(&name, Access::Read, tap.delivery(), move |core, stage| {
+        self.declare(&name, Access::Read, tap.delivery(), move |core, stage, _| {
             tap.bind(core, stage).map(|()| Vec::new())
         })
     }

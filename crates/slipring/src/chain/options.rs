@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::declare::{Chain, Monitored};
+use super::declare::{Chain, MakeRunners, Monitored};
 use super::scope::{Sequential, sealed};
 use crate::base::panics::Contained;
 use crate::live::monitor::Monitor;
@@ -10,6 +10,7 @@ use crate::ring::policy::{Faulted, Marks, OnFault, Policy};
 use crate::ring::settings::ring_options;
 use crate::ring::slots::Layout;
 use crate::ring::spec::{Delivery, StageSpec, ThreadChoice};
+use crate::run::judge::{Failed, Judge, Judges};
 use crate::run::placement::Placement;
 use crate::run::threads::Threads;
 use crate::wait::Wait;
@@ -278,8 +279,25 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         })
     }
 
+    /// Gives the last declared stage a closure that decides about its failures. `set` puts the
+    /// closure into the stage's [`Judges`], unless a later call has set another one.
+    fn judged(self, option: &str, set: impl FnOnce(&mut Judges<'env, E, L>) + 'env) -> Self {
+        let set = Contained::new(set);
+        let mut has_handler = false;
+        let mut chain = self.edit_policy(option, |_| has_handler = true);
+        if has_handler && let Some(make_runners) = chain.declared.make_runners.pop() {
+            let judged: MakeRunners<'env, E, L> = Box::new(move |core, stage, mut judges| {
+                set.into_inner()(&mut judges);
+                make_runners.into_inner()(core, stage, judges)
+            });
+            chain.declared.make_runners.push(Contained::new(judged));
+        }
+        chain
+    }
+
     /// Sets a policy for errors that the handler of the last declared stage returns. Default:
-    /// [`OnFault::stop`].
+    /// [`OnFault::stop`]. [`Chain::on_error_with`] takes a closure that sees the event and the error
+    /// and decides for each failure.
     ///
     /// Example: [`OnFault`].
     ///
@@ -288,6 +306,80 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// that its handler has handled.
     pub fn on_error(self, on: OnFault) -> Self {
         self.edit_policy("on_error", |policy| policy.on_error = on)
+    }
+
+    /// Lets a closure decide what follows an error that the handler of the last declared stage
+    /// returns. The closure gets the error, the failed event, its position, and the number of
+    /// tries so far ([`Failed`]). So it can put the event aside as a dead letter:
+    ///
+    /// ```
+    /// use slipring::OnFault;
+    /// use std::time::Duration;
+    /// # fn send(order: &String) -> Result<(), std::io::Error> {
+    /// #     if order == "bad" { Err(std::io::Error::other("refused")) } else { Ok(()) }
+    /// # }
+    /// let mut dead = Vec::new();
+    /// let done = slipring::ring(8, String::new)
+    ///     .read("send", |order, _| send(order))
+    ///     .on_error_with(|failed| {
+    ///         if failed.tries() <= 2 {
+    ///             return OnFault::retry(2).pause(Duration::from_millis(1));
+    ///         }
+    ///         dead.push((failed.seq(), failed.error().to_string(), failed.event().cloned()));
+    ///         OnFault::skip()
+    ///     })
+    ///     .feed(["good", "bad"], |slot, order| *slot = order.into())?;
+    /// assert_eq!(dead, [(Some(1), "refused".to_owned(), Some("bad".to_owned()))]);
+    /// let send = done.report.stage("send").unwrap();
+    /// assert_eq!((send.retries, send.skipped), (2, 1));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// The stage acts on each result as if it were the stage's policy: it counts tries from release
+    /// to release, and stops if `OnFault::retry(n)` has no retry left. The closure takes the place
+    /// of [`Chain::on_error`], also if `on_error` is called later. A closure may publish dead
+    /// letters into a ring of their own, with a producer that it owns.
+    ///
+    /// The stage's thread calls the closure, and handles nothing meanwhile. The workers of a pool,
+    /// and the shards of a stage, share one closure, and call it one at a time. A panic of the
+    /// closure ends the graph, and so does a closure that waits for a worker of its own stage, if
+    /// that worker fails on the same thread.
+    ///
+    /// # Cost
+    /// As for [`OnFault::retry`], because the closure may ask for retries: the stage releases often,
+    /// so that a retry repeats little. A failure costs the call, and the system a wait of up to a
+    /// millisecond if another worker is in the closure.
+    #[doc(alias = "ExceptionHandler")]
+    pub fn on_error_with(
+        self,
+        decide: impl FnMut(&Failed<'_, E, L>) -> OnFault + Send + 'env,
+    ) -> Self {
+        let judge = Judge::new(decide);
+        self.judged("on_error_with", |judges| _ = judges.on_error.get_or_insert(judge))
+    }
+
+    /// Lets a closure decide what follows a panic in the handler of the last declared stage, as
+    /// [`Chain::on_error_with`] does for errors. [`Failed::error`] has the panic's message.
+    ///
+    /// ```
+    /// use slipring::OnFault;
+    /// let mut lost = Vec::new();
+    /// slipring::ring(8, || 0u64)
+    ///     .read("divide", |value, _| drop(10_u64.checked_div(*value).expect("not zero")))
+    ///     .on_panic_with(|failed| {
+    ///         lost.push((failed.seq(), failed.error().to_string()));
+    ///         OnFault::skip()
+    ///     })
+    ///     .feed([5, 0, 2], |slot, i| *slot = i)?;
+    /// assert_eq!(lost, [(Some(1), "not zero".to_owned())]);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn on_panic_with(
+        self,
+        decide: impl FnMut(&Failed<'_, E, L>) -> OnFault + Send + 'env,
+    ) -> Self {
+        let judge = Judge::new(decide);
+        self.judged("on_panic_with", |judges| _ = judges.on_panic.get_or_insert(judge))
     }
 
     /// Sets a policy for panics in the handler of the last declared stage. Default:

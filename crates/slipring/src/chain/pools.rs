@@ -87,9 +87,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
                 *room = pool.room();
                 let pool = pool.clone();
                 if let Some(make_runners) = self.declared.make_runners.pop() {
-                    let bound: MakeRunners<'env, E, L> = Box::new(move |core, stage| {
+                    let bound: MakeRunners<'env, E, L> = Box::new(move |core, stage, judges| {
                         pool.bind(core, stage)?;
-                        make_runners.into_inner()(core, stage)
+                        make_runners.into_inner()(core, stage, judges)
                     });
                     self.declared.make_runners.push(Contained::new(bound));
                 }

@@ -9,6 +9,7 @@ use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 use crate::run::Pipeline;
 use crate::run::groups::Groups;
+use crate::run::judge::Judges;
 use crate::run::launch::{Built, Done, feeding};
 use crate::run::placement::{assign, build_in_place};
 use crate::run::threads::Caller;
@@ -42,7 +43,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         let mut groups = Groups::default();
         let made = monitors.iter().try_for_each(|monitored| monitored.bind(&core)).and_then(|()| {
             make_runners.into_iter().enumerate().try_for_each(|(stage, make)| {
-                groups.add(&core.control.plan, make.into_inner()(&core, stage)?);
+                groups.add(&core.control.plan, make.into_inner()(&core, stage, Judges::default())?);
                 Ok(())
             })
         });

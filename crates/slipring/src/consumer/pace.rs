@@ -121,7 +121,7 @@ impl Pace {
         let capacity = state.core.capacity();
         let Stage { followers, after, policy, .. } = state.plan();
         let Policy { max_batch, idle_every, .. } = *policy;
-        let retries = policy.rewinds();
+        let retries = state.rewinds;
         // In a graph of several levels, each level holds a part of the ring.
         let is_alone = followers.is_empty() && after.is_empty();
         let share = if is_alone || oversubscribed { 4 } else { 8 };

@@ -243,6 +243,8 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) armed_at: u64,
     /// Whether the stage is between events. A failure between events is attributed to no event.
     pub(crate) between_events: bool,
+    /// Whether the stage may go back to its last release.
+    pub(crate) rewinds: bool,
     /// Whether an advance or a release does extra work: assigns shard ids, samples latencies, or
     /// saves values that a retry restores.
     pub(crate) bookkeeping: bool,
@@ -287,9 +289,9 @@ impl<E, L: Layout> ConsumerState<E, L> {
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         let (counts, flushed) = Default::default();
         let plan = &core.control.plan.stages[stage];
-        let bookkeeping = !plan.partitions.is_empty()
-            || plan.policy.rewinds()
-            || core.control.counters.samples.is_some();
+        let rewinds = plan.policy.rewinds();
+        let bookkeeping =
+            !plan.partitions.is_empty() || rewinds || core.control.counters.samples.is_some();
         let notifies = !plan.notifies.is_empty();
         let Control { spacing, timed, .. } = core.control;
         let calls = CallSpacing::new(core.capacity(), spacing, timed);
@@ -305,6 +307,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
             has_new_counts: false,
             armed_at: u64::MAX,
             between_events: true,
+            rewinds,
             bookkeeping,
             notifies,
             skipped: false,
@@ -318,6 +321,11 @@ impl<E, L: Layout> ConsumerState<E, L> {
             #[cfg(debug_assertions)]
             lent: (0, 0),
         }
+    }
+
+    /// Prepares a new handle for going back to its last release.
+    pub(crate) fn may_rewind(&mut self) {
+        (self.rewinds, self.bookkeeping) = (true, true);
     }
 
     #[inline(always)]

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::key::{
-    Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey, WriterKey,
+    Handled, Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey,
+    WriterKey,
 };
 use super::ring::Ring;
 use crate::base::fault::{Fault, Outcome};
@@ -18,7 +19,7 @@ use crate::observe::mirror::Mirror;
 use crate::observe::words::Plain;
 use crate::producer::{Producer, Single, sealed::Sharing};
 use crate::ring::events::{At, Events, EventsMut};
-use crate::ring::policy::Faulted;
+use crate::ring::policy::{Faulted, OnFault};
 use crate::ring::slots::{Interleaved, Layout};
 use crate::run::Pipeline;
 use crate::run::groups::{Groups, PlannedThread, Work};
@@ -26,6 +27,7 @@ use crate::run::handlers::{
     ReadBatch, ReadEach, ReadHandler, ReadWith, WriteBatch, WriteEach, WriteHandler, WriteWith,
 };
 use crate::run::hooks::Hooks;
+use crate::run::judge::{Failed, Judge, Judges};
 use crate::run::launch::{Built, Done, feeding};
 use crate::run::runner::{MakePosition, run_by_each, run_by_one};
 use crate::run::threads::{Caller, SharedThreads, shared_thread_name};
@@ -70,6 +72,8 @@ pub struct Handlers<'env, E, L: Layout = Interleaved, S = Single> {
     // names a stage that has a handler.
     groups: Groups<'env>,
     hooks: Hooks<'env>,
+    /// The closures that decide about failures, of stages that have no handler yet.
+    judges: Vec<(usize, Contained<Judges<'env, E, L>>)>,
     /// The first problem with a handler.
     problem: Option<BuildError>,
     ring: Ring<E, L, S>,
@@ -84,8 +88,23 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     ///
     /// Example: [`Handlers`].
     pub fn handlers<'env>(self) -> Handlers<'env, E, L, S> {
-        Handlers { groups: Groups::default(), hooks: Hooks::default(), problem: None, ring: self }
+        Handlers {
+            groups: Groups::default(),
+            hooks: Hooks::default(),
+            judges: Vec::new(),
+            problem: None,
+            ring: self,
+        }
     }
+}
+
+/// Takes the closures that decide about the failures of `stage` out of the list.
+fn take_judges<'env, E, L: Layout>(
+    list: &mut Vec<(usize, Contained<Judges<'env, E, L>>)>,
+    stage: usize,
+) -> Judges<'env, E, L> {
+    let found = list.iter().position(|(of, _)| *of == stage);
+    found.map_or_else(Judges::default, |index| list.swap_remove(index).1.into_inner())
 }
 
 impl<'env, E, L: Layout, S> Handlers<'env, E, L, S> {
@@ -119,7 +138,8 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         // may panic, too.
         let handler = Contained::new(handler);
         let (core, (stage, _)) = (&self.ring.core, key.of_graph(&self.ring.stages));
-        let runner = run_by_one(core, stage, handler.into_inner());
+        let judges = take_judges(&mut self.judges, stage);
+        let runner = run_by_one(core, stage, handler.into_inner(), judges);
         self.groups.add(&core.control.plan, vec![runner]);
         self.ring.exchange(key, stage);
         self
@@ -134,7 +154,8 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
     ) -> &mut Self {
         let make = Contained::new(make); // as in `one`
         let (core, (stage, _)) = (&self.ring.core, key.of_graph(&self.ring.stages));
-        match run_by_each(core, stage, make.into_inner(), position) {
+        let judges = take_judges(&mut self.judges, stage);
+        match run_by_each(core, stage, make.into_inner(), position, judges) {
             Ok(runners) => {
                 self.groups.add(&core.control.plan, runners);
                 self.ring.exchange(key, stage);
@@ -142,6 +163,68 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
             // Dropping the key fails the graph.
             Err(problem) => drop(self.problem.get_or_insert(problem)),
         }
+        self
+    }
+
+    /// Lets a closure decide what follows an error that the stage's handler returns, as
+    /// [`Chain::on_error_with`](crate::Chain::on_error_with) does. Call this before the stage gets
+    /// its handler, which takes the key.
+    ///
+    /// ```
+    /// use slipring::{Graph, OnFault};
+    /// let graph = Graph::new(64, || 0u64);
+    /// let check = graph.writer("check");
+    /// let mut handlers = graph.build()?.handlers();
+    /// let mut dead = Vec::new();
+    /// handlers.on_error_with(&check, |failed| {
+    ///     dead.extend(failed.event().copied());
+    ///     OnFault::skip()
+    /// });
+    /// handlers.write(check, |value, _| if *value == 2 { Err("two") } else { Ok(()) });
+    /// handlers.feed(1..=3, |slot, i| *slot = i)?;
+    /// assert_eq!(dead, [2]);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    #[allow(private_bounds)]
+    pub fn on_error_with<A, C: Handled>(
+        &mut self,
+        key: &Key<A, C>,
+        decide: impl FnMut(&Failed<'_, E, L>) -> OnFault + Send + 'env,
+    ) -> &mut Self {
+        self.judge(key, decide, |judges, judge| judges.on_error = Some(judge))
+    }
+
+    /// Lets a closure decide what follows a panic of the stage's handler, as
+    /// [`Chain::on_panic_with`](crate::Chain::on_panic_with) does. Call this before the stage gets
+    /// its handler, which takes the key.
+    ///
+    /// Example: [`Handlers::on_error_with`].
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    #[allow(private_bounds)]
+    pub fn on_panic_with<A, C: Handled>(
+        &mut self,
+        key: &Key<A, C>,
+        decide: impl FnMut(&Failed<'_, E, L>) -> OnFault + Send + 'env,
+    ) -> &mut Self {
+        self.judge(key, decide, |judges, judge| judges.on_panic = Some(judge))
+    }
+
+    fn judge<A, C>(
+        &mut self,
+        key: &Key<A, C>,
+        decide: impl FnMut(&Failed<'_, E, L>) -> OnFault + Send + 'env,
+        set: impl FnOnce(&mut Judges<'env, E, L>, Judge<'env, E, L>),
+    ) -> &mut Self {
+        let decide = Contained::new(decide); // as in `one`
+        let (stage, _) = key.of_graph(&self.ring.stages);
+        let mut judges = take_judges(&mut self.judges, stage);
+        set(&mut judges, Judge::new(decide.into_inner()));
+        self.judges.push((stage, Contained::new(judges)));
         self
     }
 
@@ -390,7 +473,7 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
         self,
         caller: Caller,
     ) -> Result<(Built<'env, E, L>, Contained<Producer<E, L, S>>), Error> {
-        let Handlers { groups, mut hooks, problem, ring } = self;
+        let Handlers { groups, mut hooks, judges: _, problem, ring } = self;
         let core = ring.core.clone();
         let ready = match (problem, core.control.status.failure()) {
             (Some(problem), _) => Err(problem.into()),

@@ -214,7 +214,7 @@ impl<A, C> Key<A, C> {
     }
 }
 
-trait Handled {}
+pub(super) trait Handled {}
 impl Handled for Each {}
 impl Handled for Pooled {}
 impl Handled for Sharded {}

@@ -15,6 +15,7 @@ use crate::ring::events::At;
 use crate::run::entry::Supervisor;
 use crate::run::executor::Executor;
 use crate::run::handlers::ReadEach;
+use crate::run::judge::Judges;
 use crate::run::runner::{BoxedRunner, StageRunner};
 use Access::Read;
 
@@ -63,7 +64,8 @@ type Handler = Box<dyn FnMut(&u64, At) + Send>;
 fn executor(ring: &Ring, handlers: Vec<Handler>) -> Arc<Executor<'static>> {
     let runner = |(stage, handler): (usize, Handler)| {
         let position = StagePosition::new(ring.clone(), stage, HandleLearner::default());
-        Box::new(StageRunner::new(position, ReadEach::new(handler))) as BoxedRunner<'static>
+        Box::new(StageRunner::new(position, ReadEach::new(handler), Judges::default()))
+            as BoxedRunner<'static>
     };
     let runners = handlers.into_iter().enumerate().map(runner).collect();
     Executor::new(&ring.control.plan, runners, 2).expect("stages")

@@ -174,7 +174,7 @@ impl<'env> Entry<'env> {
         let Entry { runner, released, failures, .. } = self;
         let stage = runner.stage();
         let policy = &control.plan.stages[stage].policy;
-        let on = match &end {
+        let of_stage = match &end {
             End::Wait(_) => return Some(end),
             End::Fault(_) => policy.on_error,
             End::Panic(_) => policy.on_panic,
@@ -185,6 +185,11 @@ impl<'env> Entry<'env> {
             (*released, *failures) = (now, 0);
         }
         let again = *failures != 0;
+        // The user's closure may panic, and the failure is final then.
+        let tries = failures.saturating_add(1);
+        let judged = call_user(control, stage, at, || runner.judge(control, &end, tries));
+        let Some(judged) = judged else { return Some(end) };
+        let on = judged.unwrap_or(of_stage);
         // Nothing is handled again once the graph has ended, so a failure that would be retried is
         // final then. A failure that is skipped stays so.
         let is_allowed = |verdict: &Verdict| match verdict {
@@ -192,7 +197,7 @@ impl<'env> Entry<'env> {
             Verdict::Retried => control.status.is_running(),
         };
         let Some(verdict) = on.verdict(*failures).filter(is_allowed) else { return Some(end) };
-        *failures = failures.saturating_add(1);
+        *failures = tries;
         if let Some(hook) = on_faults {
             // The error's `to_string` and the function `hook` are user code and may panic.
             call_user(control, stage, at, || {

@@ -11,6 +11,7 @@ pub(crate) mod groups;
 pub(crate) mod handlers;
 mod history;
 pub(crate) mod hooks;
+pub(crate) mod judge;
 pub(crate) mod launch;
 mod pipeline;
 pub(crate) mod placement;
@@ -20,6 +21,7 @@ pub(crate) mod threads;
 mod turn_clock;
 
 pub use handlers::{ReadHandler, WriteHandler};
+pub use judge::Failed;
 pub use launch::Done;
 pub use pipeline::Pipeline;
 pub use placement::{Bound, Placement, Places};

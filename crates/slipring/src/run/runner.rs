@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
+use super::judge::{Failed, Judges};
 use crate::base::fault::{Fault, Outcome};
 use crate::base::panics::{drop_contained, panic_message};
 use crate::consumer::drive::{End, drive, idle, skip, step};
@@ -15,7 +16,10 @@ use crate::consumer::position::Availability;
 use crate::consumer::sequential::StagePosition;
 use crate::consumer::waiting::Counting;
 use crate::errors::{BuildError, Cause, WaitError};
+use crate::ring::control::Control;
+use crate::ring::events::Events;
 use crate::ring::owner::Owner;
+use crate::ring::policy::OnFault;
 use crate::ring::slots::Layout;
 use crate::wait::HandleLearner;
 
@@ -50,6 +54,10 @@ pub(crate) trait Runner {
     /// Returns the index of the shared line on which this runner releases events. Returns `None`
     /// for a user's loop, which may give the stage's handle to another thread.
     fn line(&self) -> Option<usize>;
+    /// If the user's closure decides what follows a failure like `end`, calls the closure, and
+    /// returns its decision. `tries` is the number of failures since the last release.
+    fn judge(&mut self, control: &Control, end: &End, tries: u32)
+    -> Result<Option<OnFault>, Fault>;
     /// Goes back to the last release, and counts a retry.
     fn retry(&mut self);
     /// Skips and counts the event or batch at which the handler failed. Skips nothing if the
@@ -74,10 +82,11 @@ pub(crate) fn run_by_one<'env, E: Send + 'env, L: Layout, H: Handler<E, L> + Sen
     core: &Owner<E, L>,
     stage: usize,
     handler: H,
+    judges: Judges<'env, E, L>,
 ) -> BoxedRunner<'env> {
     let learned = core.control.learner_contained(stage);
     let position = StagePosition::new(core.clone(), stage, learned);
-    Box::new(StageRunner::new(position, handler))
+    Box::new(StageRunner::new(position, handler, judges))
 }
 
 /// Makes the runners of a stage with several handlers. `make` makes the handler of each worker or
@@ -87,6 +96,7 @@ pub(crate) fn run_by_each<'env, E, L, H, S>(
     stage: usize,
     mut make: impl FnMut(usize) -> H,
     position: MakePosition<E, L, S>,
+    judges: Judges<'env, E, L>,
 ) -> Result<Vec<BoxedRunner<'env>>, BuildError>
 where
     E: Send + 'env,
@@ -103,7 +113,7 @@ where
             Ok(handler) => {
                 let learned = core.control.learner_contained(stage);
                 let position = position(core.clone(), stage, worker, learned);
-                runners.push(Box::new(StageRunner::new(position, handler)));
+                runners.push(Box::new(StageRunner::new(position, handler, judges.clone())));
             }
             Err(panic) => {
                 panic_of_make = Some(panic_message(panic));
@@ -125,21 +135,26 @@ where
 
 /// The position of a stage, and the stage's handler.
 #[repr(align(128))]
-pub(crate) struct StageRunner<E, L: Layout, S: Availability<E, L>, H> {
+pub(crate) struct StageRunner<'env, E, L: Layout, S: Availability<E, L>, H> {
     position: S,
     handler: H,
     pace: Pace,
+    /// The last field: if the handler's drop panics, the drop of the closures adds no second panic.
+    judges: Judges<'env, E, L>,
     ring: PhantomData<(fn() -> E, L)>,
 }
 
-impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> StageRunner<E, L, S, H> {
-    pub(crate) fn new(position: S, handler: H) -> Self {
+impl<'env, E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> StageRunner<'env, E, L, S, H> {
+    pub(crate) fn new(mut position: S, handler: H, judges: Judges<'env, E, L>) -> Self {
+        if !judges.is_empty() {
+            position.state_mut().may_rewind();
+        }
         let pace = Pace::new(position.state());
-        StageRunner { position, handler, pace, ring: PhantomData }
+        StageRunner { position, handler, pace, judges, ring: PhantomData }
     }
 }
 
-impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunner<E, L, S, H> {
+impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunner<'_, E, L, S, H> {
     fn stage(&self) -> usize {
         self.position.state().stage
     }
@@ -178,6 +193,38 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
     }
     fn line(&self) -> Option<usize> {
         Some(self.position.line())
+    }
+    fn judge(
+        &mut self,
+        control: &Control,
+        end: &End,
+        tries: u32,
+    ) -> Result<Option<OnFault>, Fault> {
+        let seq = self.failed_at();
+        let StageRunner { position, judges, .. } = self;
+        let (judge, message) = match end {
+            End::Fault(_) => (&judges.on_error, ""),
+            End::Panic(message) => (&judges.on_panic, &**message),
+            End::Wait(_) => return Ok(None),
+        };
+        let Some(judge) = judge else { return Ok(None) };
+        let of_panic = Fault::msg(message);
+        let error = if let End::Fault(fault) = end { fault } else { &of_panic };
+        let first = position.next();
+        let len = match seq {
+            Some(_) => position.poll(if H::GATHERS { position.state().batch_len } else { 1 }),
+            None => 0,
+        };
+        // The position knows the failed event, so the poll has found it again, and moved nothing.
+        let len = if position.next() == first { len } else { 0 };
+        let state = position.state();
+        state.touch(first, len);
+        // SAFETY: the poll has just found the events (position::I2), and `position` releases none
+        // of them while `failed` lives (judge::I2). By plan::I1, no other stage writes to them
+        // before their release, and the call of this stage's handler has ended.
+        let events = unsafe { Events::new(state.slots, first, len) };
+        let stage = control.plan.name_of(state.stage);
+        judge.decide(control, state.stage, &Failed { stage, seq, error, tries, events })
     }
     fn retry(&mut self) {
         // A skipped event is never handled again. If `batch_end` fails after a skip, the retry
@@ -297,6 +344,9 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     }
     // A user's loop is never retried or skipped, because its closure is `FnOnce` and is called only
     // once.
+    fn judge(&mut self, _: &Control, _: &End, _: u32) -> Result<Option<OnFault>, Fault> {
+        Ok(None)
+    }
     fn retry(&mut self) {}
     fn skip(&mut self) {}
     fn released(&self) -> u64 {

@@ -193,6 +193,24 @@ fn each_stage_has_its_policy() {
 }
 
 #[test]
+fn a_dead_letter_is_put_aside() {
+    let _watched = crate::common::watched();
+    let mut dead = Vec::new();
+    let done = chain(8)
+        .read("skips", |v, _| if *v == 1 { Err(Oops(1)) } else { Ok(()) })
+        .on_error_with(|failed| {
+            let error = failed.error().downcast_ref::<Oops>().map(|oops| oops.0);
+            dead.push((failed.seq(), failed.event().copied(), error));
+            if failed.tries() < 2 { OnFault::retry(1) } else { OnFault::skip() }
+        })
+        .feed(0..4, |slot, i| *slot = i)
+        .unwrap();
+    assert_eq!(dead, [(Some(1), Some(1), Some(1)); 2]);
+    let stage = done.report.stage("skips").unwrap();
+    assert_eq!((stage.retries, stage.skipped), (1, 1));
+}
+
+#[test]
 fn an_error_in_a_worker_may_be_skipped() {
     let _watched = crate::common::watched();
     let seen = Mutex::new(Vec::new());
