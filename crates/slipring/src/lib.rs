@@ -145,7 +145,7 @@ pub use observe::mirror::Mirror;
 pub use producer::claim::Slot;
 pub use producer::conflate::Conflator;
 pub use producer::{Producer, SharedProducer};
-pub use promise::{Awaited, Promise, promise};
+pub use promise::{Awaited, Promise, lend, promise};
 pub use ring::events::At;
 pub use ring::policy::OnFault;
 pub use run::Pipeline;
@@ -160,6 +160,7 @@ pub mod faults {
     //! policies.
     pub use crate::base::fault::{Fault, Outcome};
     pub use crate::ring::policy::{Faulted, Marks, Verdict};
+    pub use crate::run::Failed;
 }
 
 pub mod handles {
@@ -173,6 +174,7 @@ pub mod handles {
     pub use crate::observe::mirror::MirrorHandle;
     pub use crate::observe::observer::{Observed, Observer};
     pub use crate::producer::{claim::Slots, conflate::Sent};
+    pub use crate::promise::Lent;
     pub use crate::ring::events::{Events, EventsIter, EventsIterMut, EventsMut};
 }
 
@@ -247,6 +249,7 @@ pub mod tasks {
     #[cfg(feature = "stream")]
     pub use crate::observe::task::ObserverStream;
     pub use crate::ring::passing::PassAsync;
+    pub use crate::run::Joining;
 }
 
 pub mod waiting {

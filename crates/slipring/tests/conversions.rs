@@ -51,7 +51,7 @@ fn one_question_mark_serves_every_call() {
         drop(tap.subscribe(StartAt::Now)?);
         drop(tx);
         log.for_each(|_, _| ())?;
-        let (tx, mut pipeline) = slipring::ring(8, || 0u64).read("all", |_, _| ()).spawn()?;
+        let (tx, pipeline) = slipring::ring(8, || 0u64).read("all", |_, _| ()).spawn()?;
         drop(tx);
         pipeline.join_within(Duration::from_secs(60))?;
         Ok(())
@@ -90,7 +90,7 @@ fn the_error_of_a_call_is_kept() {
     let (_tx, _log, tap) = (ring.producer(), ring.reader(log), ring.tap(tap));
     let error = convert(tap.subscribe(StartAt::At(5)).map(drop));
     assert!(matches!(error.downcast_ref(), Some(SubscribeError::NotYet { .. })), "{error}");
-    let (_tx, mut pipeline) = slipring::ring(8, || 0u64).read("a", |_, _| ()).spawn().unwrap();
+    let (_tx, pipeline) = slipring::ring(8, || 0u64).read("a", |_, _| ()).spawn().unwrap();
     let error = Error::from(pipeline.join_within(Duration::ZERO).unwrap_err());
     assert!(matches!(error.downcast_ref(), Some(JoinError::StillRunning { .. })));
     fn is_converted<X: Debug>()

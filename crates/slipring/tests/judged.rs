@@ -7,7 +7,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{Bomb, Fragile, LIMIT, Oops, PURPOSE, ends, quiet, watched};
-use slipring::{At, Chain, Failed, Fault, Graph, Layout, OnFault, ReadHandler, Threads, Verdict};
+use slipring::faults::{Failed, Fault, Verdict};
+use slipring::markers::Layout;
+use slipring::placement::Threads;
+use slipring::stages::ReadHandler;
+use slipring::{At, Chain, Graph, OnFault};
 
 /// A failure as a closure saw it: position, event, number of events, tries, and the error.
 type Seen = (Option<u64>, Option<u64>, usize, u32, Option<u64>);
@@ -74,7 +78,7 @@ fn a_failed_batch_is_shown_whole() {
     for writes in [false, true] {
         for panics in [false, true] {
             let (mut found, mut error) = (Vec::new(), None);
-            let judge = |failed: &Failed<'_, u64, slipring::Contiguous>| {
+            let judge = |failed: &Failed<'_, u64, slipring::markers::Contiguous>| {
                 let (one, two) = failed.events().as_slices();
                 assert_eq!(failed.seq(), Some(failed.events().first_seq()));
                 found.extend([one, two].concat());
@@ -376,6 +380,26 @@ fn a_misplaced_closure_is_an_error_and_is_dropped() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("`on_panic_with` follows `own`, which has a loop"), "{error}");
+}
+
+/// The factory of a pool fails, and the closure's drop panics: the call returns the first error.
+#[test]
+fn a_closure_of_a_pool_that_is_not_built_is_dropped() {
+    let _watched = watched();
+    quiet();
+    let fragile = Fragile(true);
+    let error = slipring::ring(8, || 0u64)
+        .read_pool("p", 2, |worker| {
+            assert_eq!(worker, 0, "made {PURPOSE}");
+            |_: &u64, _: At| ()
+        })
+        .on_error_with(move |_| {
+            let _ = &fragile;
+            OnFault::skip()
+        })
+        .feed(0..1, |slot, i| *slot = i)
+        .unwrap_err();
+    assert!(error.is_build() && error.to_string().contains("made on purpose"), "{error}");
 }
 
 /// A closure owns the producer of a ring of dead letters. That ring closes when the stage has

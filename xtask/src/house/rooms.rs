@@ -57,7 +57,10 @@ const ROOMS: [(&str, &[&str]); 16] = [
     ),
     (
         "run",
-        &["base", "wait", "errors", "ring", "producer", "consumer", "observe", "live", "adapters"],
+        &[
+            "base", "wait", "errors", "ring", "promise", "producer", "consumer", "observe", "live",
+            "adapters",
+        ],
     ),
     (
         "graph",

@@ -145,7 +145,7 @@ fn items(verbs: Vec<Verb>, log: Arc<Log>) -> impl Iterator<Item = u64> {
 }
 
 /// Ends a pipeline by its plan. Returns how its run has ended, if a call tells.
-pub fn end(mut pipeline: Pipeline, log: &Log) -> Option<Result<Report, Error>> {
+pub fn end(pipeline: Pipeline, log: &Log) -> Option<Result<Report, Error>> {
     match log.plan().run {
         Run::Within(micros) => join_within(pipeline, Duration::from_micros(micros), log),
         Run::OnDrop(micros) => join_on_drop(pipeline, Duration::from_micros(micros), log),
@@ -165,11 +165,7 @@ pub fn end(mut pipeline: Pipeline, log: &Log) -> Option<Result<Report, Error>> {
     }
 }
 
-fn join_within(
-    mut pipeline: Pipeline,
-    limit: Duration,
-    log: &Log,
-) -> Option<Result<Report, Error>> {
+fn join_within(pipeline: Pipeline, limit: Duration, log: &Log) -> Option<Result<Report, Error>> {
     loop {
         let begin = sync::now();
         match pipeline.join_within(limit) {

@@ -101,8 +101,9 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     }
 
     /// Sets a hook for failures that a stage survives by its policy ([`Chain::on_error`],
-    /// [`Chain::on_panic`]). The hook is called on the stage's thread, before the stage continues.
-    /// A panic in the hook ends the graph.
+    /// [`Chain::on_panic`]) or by the decision of its closure ([`Chain::on_error_with`]). One hook
+    /// hears of all stages, for a log or a counter, and decides nothing. The hook is called on the
+    /// stage's thread, before the stage continues. A panic in the hook ends the graph.
     ///
     /// ```
     /// use slipring::OnFault;
@@ -296,8 +297,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     }
 
     /// Sets a policy for errors that the handler of the last declared stage returns. Default:
-    /// [`OnFault::stop`]. [`Chain::on_error_with`] takes a closure that sees the event and the error
-    /// and decides for each failure.
+    /// [`OnFault::stop`]. [`Chain::on_error_with`] takes a closure instead, which sees the event
+    /// and the error of each failure.
     ///
     /// Example: [`OnFault`].
     ///
@@ -346,9 +347,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// that worker fails on the same thread.
     ///
     /// # Cost
-    /// As for [`OnFault::retry`], because the closure may ask for retries: the stage releases often,
-    /// so that a retry repeats little. A failure costs the call, and the system a wait of up to a
-    /// millisecond if another worker is in the closure.
+    /// As for [`OnFault::retry`], because the closure may ask for retries: the stage releases
+    /// often, so that a retry repeats little. A failure costs the call. If another worker is in the
+    /// closure, the failed worker looks again after each millisecond.
     #[doc(alias = "ExceptionHandler")]
     pub fn on_error_with(
         self,

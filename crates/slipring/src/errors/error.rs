@@ -267,6 +267,15 @@ pub enum JoinError {
         /// producer has claimed but not yet published.
         left: u64,
     },
+    /// The time to drain has passed, so [`Pipeline::drain`](crate::Pipeline::drain) has halted the
+    /// pipeline. All stages have ended.
+    Halted {
+        /// A stage that had not ended.
+        stage: Name,
+        /// Number of events that the stage had not released, counted as in
+        /// [`JoinError::StillRunning`].
+        left: u64,
+    },
     /// The pipeline has ended with a failure.
     Failed(Error),
 }
@@ -278,7 +287,13 @@ impl fmt::Display for JoinError {
                 f,
                 "stage `{stage}` is still running, with {left} event{} left; close the producers, \
                  or halt the pipeline",
-                if *left == 1 { "" } else { "s" }
+                plural(*left)
+            ),
+            JoinError::Halted { stage, left } => write!(
+                f,
+                "the pipeline was halted before stage `{stage}` had ended, with {left} event{} \
+                 left; close the producers earlier, or allow more time to drain",
+                plural(*left)
             ),
             JoinError::Failed(error) => error.fmt(f),
         }
@@ -287,11 +302,15 @@ impl fmt::Display for JoinError {
 
 debug_is_message!(JoinError);
 
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
 impl StdError for JoinError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             JoinError::Failed(error) => error.source(),
-            JoinError::StillRunning { .. } => None,
+            JoinError::StillRunning { .. } | JoinError::Halted { .. } => None,
         }
     }
 }

@@ -174,8 +174,8 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
     /// use slipring::{Graph, OnFault};
     /// let graph = Graph::new(64, || 0u64);
     /// let check = graph.writer("check");
-    /// let mut handlers = graph.build()?.handlers();
     /// let mut dead = Vec::new();
+    /// let mut handlers = graph.build()?.handlers();
     /// handlers.on_error_with(&check, |failed| {
     ///     dead.extend(failed.event().copied());
     ///     OnFault::skip()

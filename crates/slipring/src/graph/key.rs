@@ -258,7 +258,8 @@ impl<A, C: Handled> Key<A, C> {
     }
 
     /// Sets a policy for errors that the stage's handler returns, as
-    /// [`Chain::on_error`](crate::Chain::on_error) does.
+    /// [`Chain::on_error`](crate::Chain::on_error) does. For a closure that sees the event and the
+    /// error, see [`Handlers::on_error_with`](crate::stages::Handlers::on_error_with).
     ///
     /// Example: [`Handlers`](crate::stages::Handlers).
     ///

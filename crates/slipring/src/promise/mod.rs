@@ -7,6 +7,7 @@
 mod awaited;
 mod fulfilling;
 mod handover;
+mod lent;
 mod sleep;
 mod sleeper;
 #[cfg(all(test, not(slipring_loom)))]
@@ -14,3 +15,4 @@ mod tests;
 
 pub use awaited::Awaited;
 pub use fulfilling::{Promise, promise};
+pub use lent::{Lent, lend};

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 
 use crate::base::fault::{Fault, Outcome};
 use crate::consumer::handler::{Handler, LentEvents, Progress};
+use crate::promise::Lent;
 use crate::ring::events::{At, Events, EventsMut};
 use crate::ring::slots::Layout;
 
@@ -140,10 +141,15 @@ pub trait WriteHandler<E> {
     }
 }
 
-/// Implements a handler trait for `&mut H`, so that the caller can keep the handler.
+/// Implements a handler trait for `&mut H`, so that the caller can keep the handler, and for
+/// [`Lent<H>`](Lent), so that the caller gets it back.
 macro_rules! by_reference {
     ($handler:ident, $event:ty) => {
-        impl<E, H: $handler<E> + ?Sized> $handler<E> for &mut H {
+        by_reference!($handler, $event, &mut H, ?Sized);
+        by_reference!($handler, $event, Lent<H>, Sized);
+    };
+    ($handler:ident, $event:ty, $reference:ty, $($size:tt)+) => {
+        impl<E, H: $handler<E> + $($size)+> $handler<E> for $reference {
             fn start(&mut self) -> Result<(), Fault> {
                 (**self).start()
             }

@@ -1,19 +1,24 @@
 //! A graph on threads that outlive the call that started it.
 
 use std::fmt;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::Arc as StdArc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::groups::{Handoff, PlannedThread, ThreadBegin};
 use super::launch::Built;
 use super::placement::{Assigned, Bound, bind};
+use super::running::RunningThreads;
 use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained, drop_payload};
-use crate::base::sync::unmodelled::{Condvar, JoinHandle, Mutex, ThreadBuilder, this_thread};
-use crate::base::sync::{now, whole};
+use crate::base::sync::unmodelled::{JoinHandle, Mutex, ThreadBuilder, ThreadId, this_thread};
+use crate::base::sync::{Arc, now, whole};
 use crate::errors::{BindError, Cause, Error, Failure, JoinError, Report};
 use crate::ring::control::Control;
+use crate::ring::core::Core;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
@@ -29,17 +34,27 @@ use crate::ring::snapshot;
 #[must_use = "if the program ends before the stages do, the events that they have not handled are \
               lost: join the pipeline, or let `join_on_drop` do it"]
 pub struct Pipeline {
-    /// `None` once the pipeline was joined.
-    ring: Option<Box<dyn AnyRing>>,
+    ring: Box<dyn AnyRing>,
     /// How the drop joins the pipeline; `None` if the drop does not join it.
-    on_drop: Option<OnDrop>,
-    /// The threads, each with the indices of the stages that it may run.
-    threads: Vec<(Vec<usize>, JoinHandle<()>)>,
-    running: Arc<RunningThreads>,
+    on_drop: Mutex<Option<OnDrop>>,
+    threads: Vec<StartedThread>,
+    /// The handles of the threads, until a call of [`Pipeline::join`] takes them.
+    handles: Mutex<Vec<JoinHandle<()>>>,
+    running: StdArc<RunningThreads>,
     /// Whether the user runs other stages by handles.
     has_handles: bool,
     /// Where the threads run, if the graph has a placement.
     places: Option<Assigned>,
+}
+
+/// A thread of a pipeline.
+struct StartedThread {
+    /// Index among the [`RunningThreads`].
+    index: usize,
+    id: ThreadId,
+    name: String,
+    /// Indices of the stages that the thread may run.
+    stages: Vec<usize>,
 }
 
 /// The user's function that the pipeline's drop calls with the result of the run.
@@ -66,45 +81,37 @@ trait AnyRing: Send + Sync {
     /// Ends the observers' access to the ring, if the graph has ended. The caller has seen every
     /// stage end. A graph without stages has not ended as long as producers may still publish.
     fn end_run(&self);
-    /// If no other handle owns the ring, drops the events. Returns the panic's message if such a
-    /// drop panics.
-    fn take_apart(self: Box<Self>) -> Option<String>;
+    /// Gives up the pipeline's ownership. If no other handle owns the ring, drops the events.
+    /// Returns the panic's message if such a drop panics.
+    fn take_apart(&self) -> Option<String>;
 }
 
-impl<E: Send, L: Layout> AnyRing for Owner<E, L> {
+/// The ring of a pipeline, which owns it until it is joined, and observes it afterwards.
+struct OwnedRing<E, L: Layout> {
+    owner: Mutex<Option<Owner<E, L>>>,
+    core: Arc<Core<E, L>>,
+}
+
+impl<E: Send, L: Layout> AnyRing for OwnedRing<E, L> {
     fn control(&self) -> &Control {
-        &self.control
+        &self.core.control
     }
     fn left(&self, stage: usize) -> u64 {
-        self.claimed_after(self.control.positions.position(&self.control.plan, stage))
+        let control = self.control();
+        self.core.claimed_after(control.positions.position(&control.plan, stage))
     }
     fn has_left(&self, stage: usize) -> bool {
-        self.is_claimed(self.control.positions.position(&self.control.plan, stage))
+        let control = self.control();
+        self.core.is_claimed(control.positions.position(&control.plan, stage))
     }
     fn end_run(&self) {
-        if self.control.status.is_over() {
-            self.owners.end_run();
+        if self.control().status.is_over() {
+            self.core.owners.end_run();
         }
     }
-    fn take_apart(self: Box<Self>) -> Option<String> {
-        Owner::take_apart(*self)
-    }
-}
-
-/// Number of threads that have not ended.
-struct RunningThreads {
-    count: Mutex<usize>,
-    decreased: Condvar,
-}
-
-/// A guard that each thread holds. Its drop, at the thread's end or panic, lowers the number of
-/// running threads by one.
-struct CountOut(Arc<RunningThreads>);
-
-impl Drop for CountOut {
-    fn drop(&mut self) {
-        *whole(self.0.count.lock()) -= 1;
-        self.0.decreased.notify_all();
+    fn take_apart(&self) -> Option<String> {
+        let owner = whole(self.owner.lock()).take();
+        owner.and_then(Owner::take_apart)
     }
 }
 
@@ -112,19 +119,19 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
     /// Starts the stages, and returns while they run.
     pub(crate) fn spawn(self) -> Result<Pipeline, Error> {
         let Built { core, threads, hooks, has_handles, .. } = self;
-        let running = Arc::new(RunningThreads {
-            count: Mutex::new(threads.len()),
-            decreased: Condvar::new(),
-        });
+        let running = RunningThreads::new(threads.len());
         let mut started = Vec::with_capacity(threads.len());
-        for PlannedThread { name, place, stages, work } in threads {
-            let (shared, count_out) = (core.clone(), CountOut(running.clone()));
+        let mut handles = Vec::with_capacity(threads.len());
+        for (index, PlannedThread { name, place, stages, work }) in threads.into_iter().enumerate()
+        {
+            let (shared, count_out) = (core.clone(), running.count_out(index));
             let (on_start, places) = (hooks.on_start.clone(), hooks.places.clone());
             let work = Handoff::new(work);
             let taken = work.clone();
+            let own_name = name.clone();
             let thread = ThreadBuilder::new().name(name.clone()).spawn(move || {
                 let count_out = count_out;
-                let begin = ThreadBegin { name: &name, place: &place, places, on_start };
+                let begin = ThreadBegin { name: &own_name, place: &place, places, on_start };
                 taken.run(begin, &shared.control);
                 // The last owner drops the events. A panic of their drop could reach no caller, so
                 // `drop_contained` contains it.
@@ -132,7 +139,10 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
                 drop(count_out);
             });
             match thread {
-                Ok(handle) => started.push((stages, handle)),
+                Ok(handle) => {
+                    started.push(StartedThread { index, id: handle.thread().id(), name, stages });
+                    handles.push(handle);
+                }
                 Err(error) => {
                     core.control.fail(stages[0], None, Cause::Thread(error));
                     work.refuse(&core.control);
@@ -141,9 +151,17 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
         }
         let places = hooks.places.clone();
         hooks.drop_contained(&core.control);
-        let ring: Box<dyn AnyRing> = Box::new(core.clone());
-        let (ring, on_drop) = (Some(ring), None);
-        let pipeline = Pipeline { ring, on_drop, threads: started, running, has_handles, places };
+        let observed = core.observed().upgrade().expect("`core` owns the ring");
+        let owner = Mutex::new(Some(core.clone()));
+        let pipeline = Pipeline {
+            ring: Box::new(OwnedRing { owner, core: observed }),
+            on_drop: Mutex::new(None),
+            threads: started,
+            handles: Mutex::new(handles),
+            running,
+            has_handles,
+            places,
+        };
         match core.control.status.failure() {
             Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
                 let report = core.report();
@@ -189,38 +207,39 @@ impl Pipeline {
     /// Waits until every stage that the library runs has ended. Stages end after the last producer
     /// has closed, or after a failure or a halt.
     ///
+    /// The pipeline then gives up its part in the ring's events, but keeps the ring's memory until
+    /// it is dropped. A further call returns the same result at once. Several threads may call
+    /// `join`; the first of them also waits for the destructors of the stages' thread-local values.
+    /// For the state of a handler, see [`lend`](crate::lend).
+    ///
     /// Example: [`Chain::spawn`](crate::Chain::spawn).
     ///
     /// # Errors
     /// Returns the first failure. A stage that joins its own pipeline would wait for itself, so in
-    /// that case the call returns an error at once.
-    pub fn join(mut self) -> Result<Report, Error> {
-        self.on_drop = None;
+    /// that case the call returns an error at once. A panic in the drop of an event is returned by
+    /// the call that dropped the event.
+    pub fn join(&self) -> Result<Report, Error> {
         if let Some(stage) = self.own_stage() {
-            let stage = self.control().plan.name_of(stage);
-            let cause = Cause::Error(Fault::msg(
-                "a stage cannot wait for its own pipeline to end: join on another thread",
-            ));
-            return Err(Error::failed(
-                Failure::new(stage, None, cause),
-                snapshot::report(self.control()),
-            ));
+            return Err(self.waits_for_itself(stage));
         }
+        let on_drop = whole(self.on_drop.lock()).take();
+        drop(on_drop); // The closure is `Contained`.
         self.wait(None);
-        for (_, handle) in self.threads.drain(..) {
+        let handles = std::mem::take(&mut *whole(self.handles.lock()));
+        for handle in handles {
             // The thread has contained the panics of its stages, and the graph has recorded them.
             if let Err(panic) = handle.join() {
                 drop_payload(panic);
             }
         }
-        let outcome = self.outcome();
-        match (outcome, self.ring.take().and_then(|ring| ring.take_apart())) {
+        match (self.outcome(), self.ring.take_apart()) {
             (Ok(report), Some(panic)) => Err(Error::event_drop(panic, report)),
             (outcome, _) => outcome,
         }
     }
 
-    /// Like [`Pipeline::join`], but waits no longer than `limit`, and can be called again.
+    /// Like [`Pipeline::join`], but waits no longer than `limit`, and leaves the events to the
+    /// pipeline's drop.
     ///
     /// `join_within` does not wait for the destructors of the threads' thread-local values;
     /// [`Pipeline::join`] does.
@@ -228,7 +247,7 @@ impl Pipeline {
     /// ```
     /// use slipring::errors::JoinError;
     /// use std::time::Duration;
-    /// let (mut tx, mut pipeline) =
+    /// let (mut tx, pipeline) =
     ///     slipring::ring(8, || 0u64).read("print", |_, _| ()).spawn_shared()?;
     /// let early = pipeline.join_within(Duration::from_millis(1));
     /// assert!(matches!(early, Err(JoinError::StillRunning { .. })));
@@ -241,17 +260,80 @@ impl Pipeline {
     /// # Errors
     /// [`JoinError::StillRunning`] names a stage that has not ended. [`JoinError::Failed`] carries
     /// the first failure.
-    pub fn join_within(&mut self, limit: Duration) -> Result<Report, JoinError> {
+    pub fn join_within(&self, limit: Duration) -> Result<Report, JoinError> {
         if let Some(stage) = self.own_stage() {
             return Err(self.still_running(stage));
         }
         if !self.wait(Some(limit)) {
-            let mut running = self.threads.iter().filter(|(_, handle)| !handle.is_finished());
-            if let Some((stages, _)) = running.next().or(self.threads.first()) {
-                return Err(self.still_running(self.unfinished(stages)));
+            let runs = |thread: &&StartedThread| !self.running.has_ended(thread.index);
+            if let Some(thread) = self.threads.iter().find(runs).or(self.threads.first()) {
+                return Err(self.still_running(self.unfinished(&thread.stages)));
             }
         }
         self.outcome().map_err(JoinError::Failed)
+    }
+
+    /// Like [`Pipeline::join`], but for a task instead of a thread. The future is done when every
+    /// stage that the library runs has ended. Like [`Pipeline::join_within`], it leaves the events
+    /// to the pipeline's drop, and does not wait for destructors of thread-local values.
+    ///
+    /// The last thread to end wakes the task. A future that is dropped before has no effect. For a
+    /// limit of time, use a timeout of the runtime, and then [`Pipeline::halt`].
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output {
+    /// #     let mut f = std::pin::pin!(f);
+    /// #     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    /// #     loop { if let std::task::Poll::Ready(v) = f.as_mut().poll(&mut cx) { return v } }
+    /// # }
+    /// let (mut tx, pipeline) = slipring::ring(8, || 0u64).read("print", |_, _| ()).spawn()?;
+    /// let report = block_on(async {
+    ///     for i in 0..3 { tx.publish_async(|slot| *slot = i).await?; }
+    ///     tx.close(); // never waits
+    ///     pipeline.join_async().await.map_err(Box::<dyn std::error::Error>::from)
+    /// })?;
+    /// assert_eq!(report.stage("print").unwrap().events, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the first failure, and an error if a stage of the pipeline polls the future.
+    pub fn join_async(&self) -> Joining<'_> {
+        Joining { pipeline: self, number: None }
+    }
+
+    /// Shuts the pipeline down: waits until the producers have closed and the stages have handled
+    /// all events, but no longer than `limit`, and then halts the pipeline.
+    ///
+    /// After the halt, each stage still finishes the call of its handler, and calls the handler's
+    /// `stop`. `drain` waits for these ends for up to `limit` again. So it returns after twice the
+    /// limit at the latest, also if a handler never returns.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let (mut tx, pipeline) = slipring::ring(8, || 0u64).read("print", |_, _| ()).spawn()?;
+    /// tx.publish(|slot| *slot = 1)?;
+    /// tx.close();
+    /// let report = pipeline.drain(Duration::from_secs(5))?;
+    /// assert_eq!(report.stage("print").unwrap().events, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - [`JoinError::Halted`] if the limit has passed. The error names a stage with events left.
+    /// - [`JoinError::StillRunning`] if a handler has not returned, although the pipeline was
+    ///   halted. On a thread of the pipeline itself, the call returns this error at once, and does
+    ///   not halt.
+    /// - [`JoinError::Failed`] carries the first failure.
+    pub fn drain(&self, limit: Duration) -> Result<Report, JoinError> {
+        match self.join_within(limit) {
+            Err(JoinError::StillRunning { stage, left }) if self.own_stage().is_none() => {
+                self.halt();
+                self.join_within(limit)?;
+                Err(JoinError::Halted { stage, left })
+            }
+            ended => ended,
+        }
     }
 
     /// Makes the drop of the pipeline wait until the stages have ended, but no longer than `limit`.
@@ -297,11 +379,13 @@ impl Pipeline {
     /// [`join`](Pipeline::join), the drop has nothing to wait for, and does not call `tell`. A
     /// panic of `tell` is contained.
     pub fn join_on_drop(
-        mut self,
+        self,
         limit: Duration,
         tell: impl FnOnce(Result<Report, JoinError>) + Send + Sync + 'static,
     ) -> Pipeline {
-        self.on_drop = Some(OnDrop { limit, tell: Contained::new(Box::new(tell)) });
+        let on_drop = OnDrop { limit, tell: Contained::new(Box::new(tell)) };
+        let earlier = whole(self.on_drop.lock()).replace(on_drop);
+        drop(earlier);
         self
     }
 
@@ -319,17 +403,19 @@ impl Pipeline {
     }
 
     fn control(&self) -> &Control {
-        self.ring().control()
+        self.ring.control()
     }
 
-    fn ring(&self) -> &dyn AnyRing {
-        self.ring.as_deref().expect("`join` takes the ring last")
+    fn waits_for_itself(&self, stage: usize) -> Error {
+        let stage = self.control().plan.name_of(stage);
+        let cause = Cause::Error(Fault::msg("a stage cannot wait for its own pipeline to end: join on another thread"));
+        Error::failed(Failure::new(stage, None, cause), snapshot::report(self.control()))
     }
 
     fn still_running(&self, stage: usize) -> JoinError {
         JoinError::StillRunning {
             stage: self.control().plan.name_of(stage),
-            left: self.ring().left(stage),
+            left: self.ring.left(stage),
         }
     }
 
@@ -337,8 +423,8 @@ impl Pipeline {
     /// several stages, returns the first of them.
     fn own_stage(&self) -> Option<usize> {
         let own = this_thread().id();
-        let (stages, _) = self.threads.iter().find(|(_, handle)| handle.thread().id() == own)?;
-        Some(self_wait::innermost(self.control()).unwrap_or(stages[0]))
+        let thread = self.threads.iter().find(|thread| thread.id == own)?;
+        Some(self_wait::innermost(self.control()).unwrap_or(thread.stages[0]))
     }
 
     /// Returns one of the stages that has not ended.
@@ -352,34 +438,27 @@ impl Pipeline {
 
     /// Waits until every stage has ended. Returns `false` if some stage has not ended within
     /// `limit`.
-    fn wait(&mut self, limit: Option<Duration>) -> bool {
+    fn wait(&self, limit: Option<Duration>) -> bool {
         // A limit beyond the clock's range counts as no limit.
-        let deadline = limit.and_then(|limit| now().checked_add(limit));
-        let mut count = whole(self.running.count.lock());
-        while *count > 0 {
-            count = match deadline {
-                None => whole(self.running.decreased.wait(count)),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(now());
-                    if left.is_zero() {
-                        return false;
-                    }
-                    whole(self.running.decreased.wait_timeout(count, left)).0
-                }
-            };
+        let ended = self.running.wait(limit.and_then(|limit| now().checked_add(limit)));
+        if ended {
+            self.end_run();
         }
-        drop(count);
+        ended
+    }
+
+    /// Called when every stage that the library runs has ended.
+    fn end_run(&self) {
         if !self.has_handles {
-            self.ring().end_run();
+            self.ring.end_run();
         }
-        true
     }
 
     /// Returns whether a waiting drop must continue to wait, because stages are still ending, or
     /// have not released all events.
     fn goes_on(&self) -> bool {
-        let has_left = |stages: &[usize]| stages.iter().any(|&stage| self.ring().has_left(stage));
-        let mut own = self.threads.iter().map(|(stages, _)| stages);
+        let has_left = |stages: &[usize]| stages.iter().any(|&stage| self.ring.has_left(stage));
+        let mut own = self.threads.iter().map(|thread| &thread.stages);
         self.own_stage().is_none()
             && (self.control().status.is_over() || own.any(|stages| has_left(stages)))
     }
@@ -396,7 +475,8 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        let Some(OnDrop { limit, tell }) = self.on_drop.take() else { return };
+        let on_drop = whole(self.on_drop.lock()).take();
+        let Some(OnDrop { limit, tell }) = on_drop else { return };
         // A limit beyond the clock's range counts as no limit.
         let until = now().checked_add(limit);
         let ended = loop {
@@ -415,8 +495,44 @@ impl Drop for Pipeline {
 
 impl fmt::Debug for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names =
-            self.threads.iter().map(|(_, handle)| handle.thread().name().unwrap_or_default());
-        f.debug_list().entries(names).finish()
+        f.debug_list().entries(self.threads.iter().map(|thread| &thread.name)).finish()
+    }
+}
+
+/// The future that [`Pipeline::join_async`] returns.
+#[must_use = "a future does nothing before it is awaited"]
+pub struct Joining<'a> {
+    pipeline: &'a Pipeline,
+    /// The number of this future among those of the pipeline; `None` before its first wait.
+    number: Option<u64>,
+}
+
+impl Future for Joining<'_> {
+    type Output = Result<Report, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Joining { pipeline, number } = self.get_mut();
+        if let Some(stage) = pipeline.own_stage() {
+            return Poll::Ready(Err(pipeline.waits_for_itself(stage)));
+        }
+        if !pipeline.running.poll(number, context.waker()) {
+            return Poll::Pending;
+        }
+        pipeline.end_run();
+        Poll::Ready(pipeline.outcome())
+    }
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.pipeline.running.forget(number);
+        }
+    }
+}
+
+impl fmt::Debug for Joining<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Joining").field(&self.pipeline).finish()
     }
 }

@@ -1,4 +1,8 @@
 //! A runner is a stage's position together with the stage's handler, or with the user's own loop.
+//!
+//! Invariants
+//! - I1: while a user's closure decides about a failure, its runner is borrowed: the position
+//!   releases nothing, and the handler is not called.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -128,6 +132,7 @@ where
         None => Ok(runners),
         Some(panic) => {
             runners.into_iter().for_each(|runner| drop(drop_contained(runner)));
+            drop_contained(judges);
             Err(BuildError::WorkerFactory { stage: spec.name.to_string(), worker, panic })
         }
     }
@@ -220,7 +225,7 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
         let state = position.state();
         state.touch(first, len);
         // SAFETY: the poll has just found the events (position::I2), and `position` releases none
-        // of them while `failed` lives (judge::I2). By plan::I1, no other stage writes to them
+        // of them while `failed` lives (I1, judge::I2). By plan::I1, no other stage writes to them
         // before their release, and the call of this stage's handler has ended.
         let events = unsafe { Events::new(state.slots, first, len) };
         let stage = control.plan.name_of(state.stage);

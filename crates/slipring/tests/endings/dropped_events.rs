@@ -101,7 +101,7 @@ fn a_producer_that_is_taken_out_of_its_event_lets_the_ring_close() {
     type Event = Option<slipring::SharedProducer<OwnRing>>;
     struct OwnRing(Event);
     for takes in [true, false] {
-        let (mut tx, mut pipeline) = slipring::ring(4, || OwnRing(None))
+        let (mut tx, pipeline) = slipring::ring(4, || OwnRing(None))
             .write("more", move |event, _| {
                 if takes {
                     drop(event.0.take());

@@ -218,7 +218,7 @@ fn a_join_that_gives_up_names_the_stage_that_runs() {
             let chain = if shared { chain } else { chain.on("t") };
             let chain = chain.read("stuck", move |_, _| _ = gate.recv());
             let chain = if shared { chain } else { chain.on("t") };
-            let (mut tx, mut pipeline) = chain.spawn().unwrap();
+            let (mut tx, pipeline) = chain.spawn().unwrap();
             tx.publish(|_| ()).unwrap();
             tx.close();
             loop {

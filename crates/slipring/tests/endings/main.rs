@@ -5,6 +5,7 @@ mod common;
 
 mod closing;
 mod deadlines;
+mod drains;
 mod dropped_events;
 mod failures;
 mod joined_drops;

@@ -13,7 +13,7 @@ fn joining_a_pipeline_waits_for_its_stages() {
     for wait in Wait::all() {
         ends(&format!("join, {wait}"), move || {
             let (open, gate) = mpsc::channel::<()>();
-            let (mut tx, mut pipeline) = slipring::ring(4, || 0u64)
+            let (mut tx, pipeline) = slipring::ring(4, || 0u64)
                 .wait(wait.clone())
                 .write("quick", |v, _| *v += 1)
                 .read("slow", move |_, _| gate.recv())
@@ -47,7 +47,7 @@ fn joining_a_pipeline_waits_for_its_stages() {
             );
             assert_eq!(pipeline.join().unwrap().producer().events, 1);
 
-            let (tx, mut pipeline) = slipring::ring(4, || 0u64)
+            let (tx, pipeline) = slipring::ring(4, || 0u64)
                 .wait(wait)
                 .read("r", |_, _| Err(Oops(3)))
                 .spawn()
@@ -72,7 +72,7 @@ fn joining_a_pipeline_waits_for_its_stages() {
         thread_local!(static SLOW: std::cell::Cell<Option<Slow>> = const { std::cell::Cell::new(None) });
         let (open, gate) = mpsc::channel();
         let mut gate = Some(Slow(gate));
-        let (mut tx, mut pipeline) = slipring::ring(4, || 0u64)
+        let (mut tx, pipeline) = slipring::ring(4, || 0u64)
             .read("r", move |_, _| SLOW.set(gate.take()))
             .spawn()
             .unwrap();

@@ -347,8 +347,7 @@ fn spawned<L: Start>() {
             .wait(wait)
             .first_seq(start)
             .write_pool("work", 1, |_| |v, _| *v += 1);
-        let (mut tx, mut pipeline) =
-            chain.read("sink", move |v, _| sender.send(*v)).spawn().unwrap();
+        let (mut tx, pipeline) = chain.read("sink", move |v, _| sender.send(*v)).spawn().unwrap();
         tx.publish_all(0..EVENTS, |slot, i| *slot = i).unwrap();
         assert!(matches!(
             pipeline.join_within(Duration::ZERO),

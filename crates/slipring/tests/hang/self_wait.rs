@@ -110,7 +110,7 @@ fn joins_itself(shared: bool) {
     let (mut tx, pipeline) = chain
         .read("beside", |_, _| ())
         .read("r", move |_, _| {
-            let mut pipeline = theirs.lock().unwrap().take().unwrap();
+            let pipeline = theirs.lock().unwrap().take().unwrap();
             let within = pipeline.join_within(Duration::MAX);
             sender.send((
                 matches!(within, Err(JoinError::StillRunning { stage, .. }) if &*stage == "r"),

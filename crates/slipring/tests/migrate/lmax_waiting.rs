@@ -69,7 +69,7 @@ fn closing_drains() {
 fn a_slow_shutdown_says_who_runs() {
     let _watched = crate::common::watched();
     let (open, gate) = mpsc::channel::<()>();
-    let (mut tx, mut pipeline) =
+    let (mut tx, pipeline) =
         chain(4).read("slow", move |_, _| gate.recv_timeout(LIMIT)).spawn().unwrap();
     tx.publish(|_| ()).unwrap();
     tx.close();
@@ -80,6 +80,32 @@ fn a_slow_shutdown_says_who_runs() {
     );
     open.send(()).unwrap();
     assert_eq!(pipeline.join_within(LIMIT).unwrap().stage("slow").unwrap().events, 1);
+}
+
+#[test]
+fn a_drain_halts_at_its_limit() {
+    let _watched = crate::common::watched();
+    let (mut tx, pipeline) = chain(4).read("r", |_, _| ()).spawn().unwrap();
+    tx.publish(|_| ()).unwrap();
+    // The producer is still open. On a busy machine, the stage may not hear of the halt in time.
+    let (JoinError::Halted { stage, .. } | JoinError::StillRunning { stage, .. }) =
+        pipeline.drain(Duration::from_millis(1)).unwrap_err()
+    else {
+        panic!("no failure")
+    };
+    assert_eq!(&*stage, "r");
+    assert!(pipeline.join().unwrap().halted());
+}
+
+#[test]
+fn a_handler_comes_back() {
+    let _watched = crate::common::watched();
+    let (mut sum, mut back) = slipring::lend(0);
+    let (mut tx, pipeline) = chain(4).read("r", move |v, _| *sum += v).spawn().unwrap();
+    tx.publish_all(0..10, |slot, i| *slot = i).unwrap();
+    tx.close();
+    pipeline.join().unwrap();
+    assert_eq!(back.wait(), Ok(45));
 }
 
 #[test]
