@@ -135,6 +135,7 @@ mod wait;
 #[path = "../tests/common/watchdog.rs"]
 mod watchdog;
 
+pub use base::fault::ok;
 pub use chain::{Chain, ring};
 pub use consumer::batch::Batch;
 pub use consumer::handle::{Consumer, Reader, Writer};
@@ -250,6 +251,9 @@ pub mod tasks {
     pub use crate::observe::task::ObserverStream;
     pub use crate::ring::passing::PassAsync;
     pub use crate::run::Joining;
+    pub use crate::adapters::task_within::BatchWithinAsync;
+    #[cfg(feature = "stream")]
+    pub use crate::adapters::task_within::ChunkStream;
 }
 
 pub mod waiting {

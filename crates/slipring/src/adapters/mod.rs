@@ -4,3 +4,4 @@
 pub(crate) mod raw;
 pub(crate) mod select;
 pub(crate) mod task;
+pub(crate) mod task_within;

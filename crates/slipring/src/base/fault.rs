@@ -106,9 +106,29 @@ macro_rules! debug_is_message {
 }
 pub(crate) use debug_is_message;
 
+/// Returns `Ok(())`, as the end of a handler that uses `?` on errors of any types. Without it, the
+/// closure would have to name an error type: `Ok::<_, Fault>(())`.
+///
+/// ```
+/// let mut sum = 0;
+/// slipring::ring(8, String::new)
+///     .read("sum", |text, _| {
+///         sum += text.parse::<u64>()?;
+///         std::str::from_utf8(text.as_bytes())?;
+///         slipring::ok()
+///     })
+///     .feed(["1", "2"], |slot, text| text.clone_into(slot))?;
+/// assert_eq!(sum, 3);
+/// # Ok::<(), slipring::Error>(())
+/// ```
+#[inline(always)]
+pub fn ok() -> Result<(), Fault> {
+    Ok(())
+}
+
 /// The return types of handlers: `()`, or `Result<(), _>` with any error. By default, an error that
 /// a handler returns fails the graph, and the graph's [`Error`](crate::Error) names the stage and
-/// the event's position.
+/// the event's position. A closure that uses `?` ends with [`ok()`].
 ///
 /// The library implements `Outcome` for every type that a handler may return, and only the library
 /// calls [`Outcome::outcome`].

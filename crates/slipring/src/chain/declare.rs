@@ -60,6 +60,8 @@ pub(super) struct Declared<'env, E, L: Layout> {
     pub(super) threads: Option<Threads>,
     /// Where the threads run; `None` if the system decides.
     pub(super) placement: Option<Contained<Box<dyn Placement + 'env>>>,
+    /// Whether the last declared stage has a handler of batches.
+    pub(super) takes_batches: bool,
     /// Indices of the open taps; a tap is open until a writing stage is declared after the tap.
     open_taps: Vec<usize>,
     /// Identity of the chain: an address that no other chain has while this chain is alive.
@@ -140,6 +142,7 @@ impl<'env, E, L: Layout> Declared<'env, E, L> {
             monitors: Vec::new(),
             threads: None,
             placement: None,
+            takes_batches: false,
             open_taps: Vec::new(),
             identity,
         }
@@ -238,6 +241,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         }
         let stage = self.declared.stages.add(name, access, delivery, &after);
         self.declared.make_runners.push(Contained::new(Box::new(make_runners)));
+        self.declared.takes_batches = false;
         if matches!(delivery, Delivery::Tap(_)) {
             self.declared.open_taps.push(stage);
         } else if P::SIDE_BY_SIDE {
@@ -255,9 +259,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         access: Access,
         handler: H,
     ) -> Self {
-        self.declare(name, access, Delivery::Each, move |core, stage, judges| {
+        let mut chain = self.declare(name, access, Delivery::Each, move |core, stage, judges| {
             Ok(vec![run_by_one(core, stage, handler, judges)])
-        })
+        });
+        chain.declared.takes_batches = H::GATHERS;
+        chain
     }
 
     /// Adds a stage whose handler gets the stage's handle and runs its own loop.

@@ -433,6 +433,46 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         self.edit_policy("max_batch", |policy| policy.max_batch = (events as u64).max(1))
     }
 
+    /// Lets the last declared stage wait until it has `max` events, or until its oldest event has
+    /// waited for `time`, before it calls its handler. The stage takes batches
+    /// ([`Chain::read_batch`], [`Chain::write_batch`]). So it can send "up to 1,000 records, or
+    /// what came in 50 ms" in one write.
+    ///
+    /// A batch also ends with the stream, at a position that was given up, and when its events fill
+    /// the ring. 0 events count as 1, and a smaller [`Chain::max_batch`] wins. The stage may hold
+    /// the whole ring, unlike a stage without this option, so the ring should be a few times as
+    /// large as `max`. A batch that is retried is not gathered again.
+    ///
+    /// On shared threads ([`Chain::threads`], [`Chain::on`]), a batch that is due may have to wait
+    /// for a thread, as any event does. [`Chain::run_inline`] reads no clock: a turn of the stage
+    /// handles what is there.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let mut sent = Vec::new();
+    /// slipring::ring(64, || 0u64)
+    ///     .read_batch("send", |events, _| sent.push(events.len()))
+    ///     .batch_within(16, Duration::from_secs(60))
+    ///     .feed(0..40, |slot, i| *slot = i)?;
+    /// assert_eq!(sent, [16, 16, 8]); // the last batch ended with the stream
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// [`Consumer::batch_within`](crate::Consumer::batch_within) says more about the wait. A stage
+    /// with a loop of its own calls that function.
+    pub fn batch_within(self, max: usize, time: Duration) -> Self {
+        let takes_batches = self.declared.takes_batches;
+        let mut chain = self.edit_policy("batch_within", |policy| policy.gather(max, time));
+        let stages = &mut chain.declared.stages;
+        if let Some(StageSpec { policy, name, .. }) = stages.last_mut()
+            && let Some(correction) = policy.gathers_in_vain(takes_batches)
+        {
+            let problem = format!("`batch_within` follows `{name}`, {correction}");
+            stages.reject(problem);
+        }
+        chain
+    }
+
     /// Sets the interval at which the last declared stage calls
     /// [`ReadHandler::idle`](crate::stages::ReadHandler::idle) while it waits. By default, it calls
     /// `idle` once before each wait.

@@ -24,6 +24,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// assert_eq!(lines, ["0: 7", "1: 8"]);
     /// # Ok::<(), slipring::Error>(())
     /// ```
+    ///
+    /// A handler that uses `?` ends with [`slipring::ok()`](crate::ok()).
     #[doc(alias = "EventHandler")]
     pub fn read<R: Outcome + 'env>(
         self,
@@ -62,8 +64,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// batch's first event.
     ///
     /// A batch holds the available events, at most as many as a quarter of the ring's slots;
-    /// [`Chain::max_batch`] sets a smaller maximum. The stage releases the batch when the handler
-    /// returns.
+    /// [`Chain::max_batch`] sets a smaller maximum, and [`Chain::batch_within`] lets a batch wait
+    /// for more events. The stage releases the batch when the handler returns.
     ///
     /// ```
     /// let mut sum = 0;

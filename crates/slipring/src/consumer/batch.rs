@@ -15,7 +15,7 @@ use std::ops::{Deref, Index, IndexMut};
 use crate::consumer::markers::{Writing, sealed};
 use crate::consumer::position::ConsumerPosition;
 use crate::consumer::waiting::Counting;
-use crate::ring::events::{Events, EventsIterMut, mut_slices, out_of_bounds};
+use crate::ring::events::{Events, EventsIter, EventsIterMut, mut_slices, out_of_bounds};
 use crate::ring::slots::{Contiguous, Interleaved, Layout, Storage};
 
 /// Events lent to a stage together: consecutive positions in their order, without a tombstone. A
@@ -244,6 +244,44 @@ impl<E, C: sealed::Delivery, L: Layout> IndexMut<usize> for Batch<'_, E, Writing
     fn index_mut(&mut self, offset: usize) -> &mut E {
         let len = self.view.len();
         self.get_mut(offset).unwrap_or_else(|| out_of_bounds(offset, len))
+    }
+}
+
+/// `for event in &batch` visits the events in the order of their positions. The loop releases
+/// nothing, also if it ends early: the caller releases the batch behind it.
+///
+/// A loop over the batch itself does not exist, because the loop could keep references to events
+/// beyond their release.
+///
+/// ```
+/// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+/// for i in 1..=3 { tx.publish(|v| *v = i)?; }
+/// let (batch, mut sum) = (rx.batch(8)?, 0);
+/// for event in &batch {
+///     sum += event;
+/// }
+/// batch.release();
+/// assert_eq!(sum, 6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl<'b, E, A: sealed::Access, C: sealed::Delivery, L: Layout> IntoIterator
+    for &'b Batch<'_, E, A, C, L>
+{
+    type Item = &'b E;
+    type IntoIter = EventsIter<'b, E, L>;
+    #[inline]
+    fn into_iter(self) -> EventsIter<'b, E, L> {
+        self.view.iter()
+    }
+}
+
+/// `for event in &mut batch` visits mutable references to the events, as [`Batch::iter_mut`] does.
+impl<'b, E, C: sealed::Delivery, L: Layout> IntoIterator for &'b mut Batch<'_, E, Writing, C, L> {
+    type Item = &'b mut E;
+    type IntoIter = EventsIterMut<'b, E, L>;
+    #[inline]
+    fn into_iter(self) -> EventsIterMut<'b, E, L> {
+        self.iter_mut()
     }
 }
 

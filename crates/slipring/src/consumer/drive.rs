@@ -8,6 +8,7 @@
 //! - I2: the loop releases every handled event before each wait.
 
 use std::marker::PhantomData;
+use std::time::Instant;
 
 use crate::base::fault::Fault;
 use crate::base::sync::twin;
@@ -184,7 +185,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
 }
 
 /// Runs one round of a stage's loop: handles available events, at most as many as `pace` allows,
-/// and then releases them. Returns their number; 0 if no event was available.
+/// and then releases them. Returns their number; 0 if no event was available, or if the stage waits
+/// for more events of a batch ([`Pace::gathering`]).
 #[inline(always)]
 pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -197,6 +199,9 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     // before the next pass, and no later retry goes back to it.
     if position.has_unreleased() {
         end_batch(position, handler, P::release)?;
+    }
+    if H::GATHERS && !pace.is_batch_due(position).map_err(End::Wait)? {
+        return Ok(0);
     }
     // While `between_events` is false, a failure is attributed to the event at `position.next()`. A
     // failure outside of `pass` is attributed to no event, so the stage skips no event.
@@ -254,8 +259,18 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
                 if let Err(end) = idle(position, handler) {
                     return end;
                 }
-                let waited = position.wait(pace.idles_until());
-                spacing.waited(position.state().polls);
+                let until = pace.idles_until();
+                let waited = match &mut pace.gathering {
+                    Some(gather) if H::GATHERS => {
+                        let until = until.into_iter().fold(gather.deadline, Instant::min);
+                        position.wait_gathering(gather, until)
+                    }
+                    _ => {
+                        let waited = position.wait(until);
+                        spacing.waited(position.state().polls);
+                        waited
+                    }
+                };
                 match waited {
                     Ok(()) | Err(Unmet::TimedOut) => {}
                     Err(Unmet::Ended(closed)) => return End::Wait(closed),

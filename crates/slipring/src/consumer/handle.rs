@@ -283,7 +283,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
 
     /// Returns the name of the stage or producer for which this handle waits.
     #[cold]
-    fn awaited(&self) -> Name {
+    pub(super) fn awaited(&self) -> Name {
         self.position.state().control().plan.name_of(self.position.waits_for())
     }
 
@@ -319,7 +319,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
 
     /// Waits until events are available, and returns the number of available events, at most `max`.
     #[inline]
-    fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, Unmet> {
+    pub(super) fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, Unmet> {
         let mut waited = false;
         loop {
             let len = self.look(max)?;

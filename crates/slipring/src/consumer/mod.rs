@@ -4,6 +4,7 @@ pub(crate) mod batch;
 pub(crate) mod chunk_pace;
 mod closures;
 pub(crate) mod drive;
+pub(crate) mod gather;
 pub(crate) mod handle;
 pub(crate) mod handler;
 pub(crate) mod local_worker;
@@ -17,6 +18,7 @@ pub(crate) mod sequential;
 pub(crate) mod shard;
 pub(crate) mod spacing;
 pub(crate) mod waiting;
+mod within;
 pub(crate) mod worker;
 #[cfg(all(test, not(slipring_loom)))]
 mod worker_tests;

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::base::sync::now;
-use crate::consumer::position::ConsumerState;
+use crate::consumer::gather::{Gather, has_nothing_to_wait_for};
+use crate::consumer::position::{Availability, ConsumerState};
+use crate::errors::WaitError;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 use crate::ring::stage::Stage;
@@ -61,6 +63,11 @@ pub(crate) struct Pace {
     max_pass: u64,
     /// Largest number of events that one pass hands to a batch handler.
     max_batch: u64,
+    /// Largest number of events of a batch that the stage gathers, and the time for which the
+    /// oldest of them waits.
+    gathers: Option<(u64, Duration)>,
+    /// The batch that the stage gathers, if it has events and waits for more.
+    pub(crate) gathering: Option<Gather>,
     /// Time between two calls of the handler's `idle` during one wait.
     idle_every: Option<Duration>,
     /// Number of held positions at which a stage releases them: a quarter of the ring, or an eighth
@@ -120,15 +127,17 @@ impl Pace {
     ) -> Pace {
         let capacity = state.core.capacity();
         let Stage { followers, after, policy, .. } = state.plan();
-        let Policy { max_batch, idle_every, .. } = *policy;
+        let Policy { max_batch, batch_within, idle_every, .. } = *policy;
         let retries = state.rewinds;
         // In a graph of several levels, each level holds a part of the ring.
         let is_alone = followers.is_empty() && after.is_empty();
         let share = if is_alone || oversubscribed { 4 } else { 8 };
         let starves_soon = !followers.is_empty() && !oversubscribed;
         let max_held = (capacity / share).max(1);
-        let gather = (capacity / 4).max(1).min(max_batch);
         let timed = state.control().timed;
+        // A stage that gathers batches may hold the whole ring, because its user says so.
+        let longest = batch_within.map_or((capacity / 4).max(1), |(max, _)| max.min(capacity));
+        let gather = longest.min(max_batch);
         let grows = timed && starves_soon;
         // A retry repeats a whole stride, so a stage that may retry begins with one event.
         let first_stride = if retries { 1 } else { FIRST_STRIDE };
@@ -136,6 +145,9 @@ impl Pace {
         Pace {
             max_pass: if timed { max_held.min(1024) } else { capacity }.min(max_batch),
             max_batch: gather,
+            // Without a clock, a batch's time counts as passed.
+            gathers: batch_within.filter(|_| timed).map(|(_, time)| (gather, time)),
+            gathering: None,
             idle_every,
             max_held: if timed { max_held } else { capacity },
             stride: if grows { 1 } else { first_stride },
@@ -276,5 +288,42 @@ impl Pace {
     /// Returns the time at which the handler's `idle` is called again, if a wait starts now.
     pub(crate) fn idles_until(&self) -> Option<Instant> {
         self.idle_every.and_then(|every| now().checked_add(every))
+    }
+
+    /// Returns whether the stage hands its events to the handler now: it does not gather batches,
+    /// or the batch is full, or the batch has waited long enough or has nothing to wait for.
+    /// Without an event, the result is `true`. Fails if the stage must stop.
+    #[inline(always)]
+    pub(crate) fn is_batch_due<E, L: Layout>(
+        &mut self,
+        position: &mut impl Availability<E, L>,
+    ) -> Result<bool, WaitError> {
+        match self.gathers {
+            None => Ok(true),
+            Some(option) => self.has_gathered(option, position),
+        }
+    }
+
+    #[cold]
+    fn has_gathered<E, L: Layout>(
+        &mut self,
+        option: (u64, Duration),
+        position: &mut impl Availability<E, L>,
+    ) -> Result<bool, WaitError> {
+        let (max, _) = option;
+        let gathering = self.gathering.take();
+        let len = position.grow(max);
+        if len == 0 || len == max {
+            return Ok(true);
+        }
+        let events = (position.next(), position.known_until());
+        let mut gather = gathering
+            .filter(|gather| gather.is_at(events.0))
+            .unwrap_or_else(|| Gather::begin(&mut position.state_mut().oldest, option, events));
+        let is_due = has_nothing_to_wait_for(position, &mut gather, len)? || gather.is_over();
+        if !is_due {
+            self.gathering = Some(gather);
+        }
+        Ok(is_due)
     }
 }

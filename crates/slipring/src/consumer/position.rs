@@ -17,6 +17,8 @@
 //! - I3: a consumer never lends a tombstone to a handler. It passes over the tombstone, and
 //!   releases the tombstone's slots as it releases an event's slot.
 
+use std::time::Instant;
+
 use crate::base::sync::panicking;
 use crate::consumer::spacing::CallSpacing;
 use crate::errors::{Cause, WaitError};
@@ -103,6 +105,28 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// Like [`Availability::poll`], but continues until `least` events are found or no further
     /// event is available.
     fn gather(&mut self, least: u64, max: u64) -> u64;
+
+    /// Searches for a batch of `len` events, also behind the events that are known. Returns the
+    /// number of available events, at most `len`.
+    fn grow(&mut self, len: u64) -> u64 {
+        self.gather(len, len)
+    }
+
+    /// Returns whether a batch of `len` events has nothing to wait for: that many events are
+    /// available, or no event will directly follow the available ones, or the handle must stop.
+    /// The caller has made a [`Gather`](crate::consumer::gather::Gather) with this `end`, and each
+    /// call moves `end` over the events that it finds. A waiting thread may call this method under
+    /// a wait queue's lock, because the method notifies no queue.
+    ///
+    /// A pool's worker cannot add events to its chunk, so it has nothing to wait for.
+    fn is_gathered(&self, _len: u64, _end: &mut u64) -> bool {
+        true
+    }
+
+    /// Returns the end of the available events that this position knows.
+    fn known_until(&self) -> u64 {
+        self.next()
+    }
 
     /// Returns whether the handler has handled all available events. The caller has just handled
     /// some events, and has released none of them. `short` says whether the last poll found fewer
@@ -280,6 +304,8 @@ pub struct ConsumerState<E, L: Layout> {
     /// often it lent that position in a row.
     #[cfg(debug_assertions)]
     pub(crate) lent: (u64, u32),
+    /// The first event of the last gathered batch, and the time at which the handle found it.
+    pub(crate) oldest: Option<(u64, Instant)>,
 }
 
 impl<E, L: Layout> ConsumerState<E, L> {
@@ -320,6 +346,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
             learned,
             #[cfg(debug_assertions)]
             lent: (0, 0),
+            oldest: None,
         }
     }
 

@@ -231,6 +231,15 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         self.reads_stamps || at_sentinel()
     }
 
+    /// Returns whether no event will follow the events before `end`, or whether the handle must
+    /// stop. While a ring closes whose last position is not known yet, the result is `true`.
+    #[cold]
+    fn stops_at(&self, end: u64) -> bool {
+        let control = self.state.control();
+        let must_stop = self.check().is_err();
+        must_stop || control.status.last_position().is_none_or(|last| ahead(last, end) <= 0)
+    }
+
     /// Returns why no event will come any more, if this handle or the status knows a reason.
     fn known_end(&self) -> Option<WaitError> {
         let ended = self
@@ -365,6 +374,15 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
     fn gather(&mut self, least: u64, max: u64) -> u64 {
         let known = self.find(least);
         if known == 0 { 0 } else { self.lend(known.min(max)) }
+    }
+
+    fn is_gathered(&self, len: u64, end: &mut u64) -> bool {
+        let stops = |end| !self.is_undisturbed() && self.stops_at(end);
+        self.reaches(len, end) || twin!("gathers-past-the-end": stops(*end) => false)
+    }
+
+    fn known_until(&self) -> u64 {
+        self.live_end
     }
 
     #[inline(always)]

@@ -207,6 +207,26 @@ impl<E, L: Layout, R: Role> Availability<E, L> for ShardPosition<E, L, R> {
         self.poll(max)
     }
 
+    fn grow(&mut self, len: u64) -> u64 {
+        let own = self.poll(len);
+        if own == 0 || own == len || self.own != self.sequence.known() {
+            return own;
+        }
+        self.sequence.find(own + 1);
+        self.own = self.count(self.sequence.next(), self.sequence.known(), true);
+        self.sequence.lend(self.own.min(len)) // I4
+    }
+
+    /// The next event of any shard ends the wait: if another shard owns it, this shard's batch ends
+    /// before it.
+    fn is_gathered(&self, _len: u64, end: &mut u64) -> bool {
+        self.own != self.sequence.known() || self.sequence.is_gathered(self.own + 1, end)
+    }
+
+    fn known_until(&self) -> u64 {
+        self.sequence.known_until()
+    }
+
     /// A poll ends at the first event of another shard, although more events of this shard may
     /// follow.
     fn is_exhausted(&mut self, _short: bool) -> bool {

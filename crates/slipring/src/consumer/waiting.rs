@@ -11,6 +11,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::base::sync::{now, spin_loop};
+use crate::consumer::gather::{Gather, POLLS_BEFORE};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
 use crate::errors::WaitError;
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
@@ -19,7 +20,7 @@ use crate::ring::self_wait::{self, StageHandle};
 use crate::ring::slots::Layout;
 use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter, WaitingTask};
 use crate::ring::world::World as _;
-use crate::wait::{HandleLearner, WaitStrategy as _};
+use crate::wait::{HandleLearner, UNNOTIFIED_SLEEP, WaitStrategy as _};
 
 /// Interval at which a thread that waits for an event inside a stage's handler checks for other
 /// stages that it can run meanwhile.
@@ -105,14 +106,31 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         }
         loop {
             if !self.wait_shortly() {
-                match helper::is_there(self.state().control()) {
-                    true => self.wait_helping(deadline)?,
-                    false => self.wait_on(deadline)?,
-                }
+                self.wait_long(deadline, None)?;
             }
             if self.may_end_wait() {
                 return Ok(());
             }
+        }
+    }
+
+    /// Blocks until a batch has nothing to wait for ([`Availability::is_gathered`]) or a deadline
+    /// passes.
+    #[cold]
+    #[inline(never)]
+    fn wait_gathering(&mut self, gather: &mut Gather, deadline: Instant) -> Result<(), Unmet> {
+        self.wait_long(Some(deadline), Some(gather))
+    }
+
+    #[inline]
+    fn wait_long(
+        &mut self,
+        deadline: Option<Instant>,
+        gather: Option<&mut Gather>,
+    ) -> Result<(), Unmet> {
+        match helper::is_there(self.state().control()) {
+            true => self.wait_helping(deadline, gather),
+            false => self.wait_on(deadline, gather),
         }
     }
 
@@ -121,7 +139,11 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     /// queue, so the thread checks for such events once per [`LOOK_AGAIN`].
     #[cold]
     #[inline(never)]
-    fn wait_helping(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
+    fn wait_helping(
+        &mut self,
+        deadline: Option<Instant>,
+        mut gather: Option<&mut Gather>,
+    ) -> Result<(), Unmet> {
         loop {
             let control = self.state().control();
             let now = now();
@@ -135,7 +157,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
             let look =
                 look.filter(|_| control.plan.wait_of(self.state().stage).timeout().is_none());
             let until = deadline.into_iter().chain(look).min();
-            match helper::waiting(ptr::from_ref(control), || self.wait_on(until)) {
+            match helper::waiting(ptr::from_ref(control), || {
+                self.wait_on(until, gather.as_deref_mut())
+            }) {
                 Err(Unmet::TimedOut) if until != deadline => {}
                 waited => return waited,
             }
@@ -163,29 +187,43 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         false
     }
 
-    /// Waits as the wait strategy decides, after the wait's first polls.
+    /// Waits as the wait strategy decides, after the wait's first polls. A wait that gathers a
+    /// batch has no first polls, and counts some as made. The strategy's learner does not hear of
+    /// it, because it learns how long a handle without an event waits.
     #[cold]
     #[inline(never)]
-    fn wait_on(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
+    fn wait_on(
+        &mut self,
+        deadline: Option<Instant>,
+        gather: Option<&mut Gather>,
+    ) -> Result<(), Unmet> {
         let slowest = self.waits_for();
-        let polls = self.state().first_polls();
+        let gathers = gather.is_some();
+        let polls = if gathers { POLLS_BEFORE } else { self.state().first_polls() };
+        let at = gather.as_ref().map_or_else(|| self.next(), |gather| gather.end);
         // Other handles may have joined or left since this handle was made, which changes whether
         // threads outnumber cores.
         self.state_mut().refresh_first_polls();
-        let waiter = Waiter {
-            polls,
-            until: deadline,
-            ..Waiter::new(self.state().stage, slowest, self.next())
+        let waiter =
+            Waiter { polls, until: deadline, ..Waiter::new(self.state().stage, slowest, at) };
+        let learned = match gathers {
+            true => HandleLearner::default(),
+            false => std::mem::take(&mut self.state_mut().learned),
         };
-        let learned = std::mem::take(&mut self.state_mut().learned);
         let (waited, stats, slowest) = {
             // `guard` is not moved, because a move would copy the counts in `guard.flushed`.
-            let mut guard =
-                WaitGuard { position: &mut *self, learned, flushed: None, kind: PhantomData };
+            let mut guard = WaitGuard {
+                position: &mut *self,
+                learned,
+                gathers,
+                flushed: None,
+                kind: PhantomData,
+            };
             let WaitGuard { ref position, ref mut learned, ref mut flushed, .. } = guard;
             let position: &Self = position;
             let joins = position.state().plan().after.len() > 1;
-            let mut next = NextEvent { position, flushed, slowest, joins, kind: PhantomData };
+            let mut next =
+                NextEvent { position, gather, flushed, slowest, joins, kind: PhantomData };
             let (waited, stats) = position.state().control().wait(waiter, learned, &mut next);
             (waited, stats, next.slowest)
         };
@@ -206,18 +244,28 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     /// Registers a task to be woken when a poll is due. Returns `true`, and registers no task, if a
     /// poll is due now.
     fn arm(&mut self, waker: &Waker) -> bool {
+        self.arm_for(waker, None)
+    }
+
+    /// Like [`Waiting::arm`]. If the task gathers a batch, a poll is due when the batch has nothing
+    /// to wait for.
+    fn arm_for(&mut self, waker: &Waker, mut gather: Option<&mut Gather>) -> bool {
+        let is_ready = |position: &Self, gather: &mut Option<&mut Gather>| match gather {
+            None => position.is_ready(),
+            Some(gather) => position.is_gathered(gather.len, &mut gather.end),
+        };
         let state = self.state_mut();
         let number = state.task.get(&state.core.control.membership);
         let state = self.state();
         // No thread wakes tasks when the graph's deadline passes, so `arm` fails a graph that is
         // overdue.
-        if state.control().status.overdue().is_some() && !self.is_ready() {
+        if state.control().status.overdue().is_some() && !is_ready(self, &mut gather) {
             state.control().expire(state.stage, self.next());
         }
         let place = Place { party: state.stage, at: self.next() };
         let task = WaitingTask { place, number, waker };
         let (world, control) = (&state.core.world, state.control());
-        let ready = world.arm(control, task, &mut || self.is_ready());
+        let ready = world.arm(control, task, &mut || is_ready(self, &mut gather));
         if !ready {
             self.count_armed();
         }
@@ -235,9 +283,11 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
 
 impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
 
-/// The next event of a position, as the subject of a wait.
+/// The next event of a position, or the next batch, as the subject of a wait.
 struct NextEvent<'g, E, L: Layout, P> {
     position: &'g P,
+    /// The batch for which the position waits; `None` if it waits for any event.
+    gather: Option<&'g mut Gather>,
     /// The counts that the wait has flushed; `None` if it has not flushed them.
     flushed: &'g mut Option<LocalCounts>,
     /// The slowest of the parties that the position follows. Each poll that finds no event updates
@@ -250,7 +300,13 @@ struct NextEvent<'g, E, L: Layout, P> {
 
 impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
     fn is_ready(&mut self) -> bool {
-        let is_ready = self.position.is_ready();
+        let is_ready = match &mut self.gather {
+            None => self.position.is_ready(),
+            Some(gather) => {
+                gather.pause();
+                self.position.is_gathered(gather.len, &mut gather.end)
+            }
+        };
         if self.joins && !is_ready {
             self.slowest = self.position.waits_for();
         }
@@ -261,7 +317,8 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
         let (position, state) = (self.position, self.position.state());
         state.control().note_releases();
         let own = StageHandle { stage: state.stage, line: position.line() };
-        let at = || position.awaited();
+        let end = self.gather.as_ref().map(|gather| gather.end);
+        let at = || end.unwrap_or_else(|| position.awaited());
         self_wait::of_consumer(state.control(), own, at, |at| state.core.is_claimed(at))
     }
 
@@ -274,8 +331,11 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
         *self.flushed = Some(self.position.flush_counts());
     }
 
-    fn may_sleep(&mut self) -> bool {
-        self.position.may_sleep()
+    fn nap(&mut self) -> Option<Duration> {
+        match &mut self.gather {
+            Some(gather) => gather.nap(now()),
+            None => (!self.position.may_sleep()).then_some(UNNOTIFIED_SLEEP),
+        }
     }
 
     fn watch(&mut self, waiter: &Waiter) -> Option<WaitError> {
@@ -295,6 +355,8 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
 struct WaitGuard<'s, E, L: Layout, P: Availability<E, L>> {
     position: &'s mut P,
     learned: HandleLearner,
+    /// Whether the wait gathers a batch, so that the handle kept its own learner.
+    gathers: bool,
     flushed: Option<LocalCounts>,
     kind: PhantomData<(E, L)>,
 }
@@ -303,7 +365,9 @@ impl<E, L: Layout, P: Availability<E, L>> Drop for WaitGuard<'_, E, L, P> {
     fn drop(&mut self) {
         self.position.wait_ended();
         let state = self.position.state_mut();
-        std::mem::swap(&mut state.learned, &mut self.learned);
+        if !self.gathers {
+            std::mem::swap(&mut state.learned, &mut self.learned);
+        }
         // `flushed` is `None` if the wait ended before any flush of the counts.
         if let Some(flushed) = self.flushed {
             state.flushed = flushed;

@@ -129,15 +129,20 @@ impl<'env, E, L: Layout, S> Handlers<'env, E, L, S> {
 
 impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
     /// Gives a handler to a stage that has a single handle.
-    fn one<A, C>(
+    fn one<A, C, H: Handler<E, L> + Send + 'env>(
         &mut self,
         key: Key<A, C>,
-        handler: impl Handler<E, L> + Send + 'env,
+        handler: H,
     ) -> &mut Self {
         // If the key belongs to another graph, the call panics and drops the handler, whose drop
         // may panic, too.
         let handler = Contained::new(handler);
         let (core, (stage, _)) = (&self.ring.core, key.of_graph(&self.ring.stages));
+        let spec = &core.control.plan.stages[stage];
+        if let Some(correction) = spec.policy.gathers_in_vain(H::GATHERS) {
+            let problem = format!("`batch_within` is an option of `{}`, {correction}", spec.name);
+            self.problem.get_or_insert(BuildError::Declaration { problem });
+        }
         let judges = take_judges(&mut self.judges, stage);
         let runner = run_by_one(core, stage, handler.into_inner(), judges);
         self.groups.add(&core.control.plan, vec![runner]);

@@ -316,6 +316,32 @@ impl<A, C: Handled> Key<A, C> {
 }
 
 impl<A> Key<A, Each> {
+    /// Lets the stage wait until it has `max` events, or until its oldest event has waited for
+    /// `time`, before it calls its handler, as [`Chain::batch_within`](crate::Chain::batch_within)
+    /// does. The handler must take batches ([`Handlers::read_batch`], [`Handlers::write_batch`]);
+    /// otherwise the start fails.
+    ///
+    /// [`Handlers::read_batch`]: crate::stages::Handlers::read_batch
+    /// [`Handlers::write_batch`]: crate::stages::Handlers::write_batch
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let graph = slipring::Graph::new(64, || 0u64);
+    /// let send = graph.reader("send").batch_within(16, Duration::from_secs(60));
+    /// let mut sent = Vec::new();
+    /// let mut handlers = graph.build()?.handlers();
+    /// handlers.read_batch(send, |events, _| sent.push(events.len()));
+    /// handlers.feed(0..40, |slot, i| *slot = i)?;
+    /// assert_eq!(sent, [16, 16, 8]);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if the graph was built already.
+    pub fn batch_within(self, max: usize, time: Duration) -> Self {
+        self.edit_policy("batch_within", |policy| policy.gather(max, time))
+    }
+
     /// Puts the stage's handler on the thread of this name. Stages that name the same thread take
     /// turns on that thread, as stages declared with [`Chain::on`](crate::Chain::on) do.
     ///

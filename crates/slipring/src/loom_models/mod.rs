@@ -61,6 +61,7 @@ mod early;
 mod ending;
 mod executor;
 mod gate;
+mod gather;
 mod join;
 mod last_out;
 mod members;

@@ -462,8 +462,8 @@ impl Condition for Subject<'_> {
         self.awaited.flush();
     }
 
-    fn may_sleep(&mut self) -> bool {
-        self.awaited.may_sleep()
+    fn nap(&mut self) -> Option<Duration> {
+        self.awaited.nap()
     }
 
     fn is_oversubscribed(&self) -> bool {

@@ -384,6 +384,15 @@ impl<'a, E, L: Layout> IntoIterator for &'a Events<'_, E, L> {
     }
 }
 
+impl<'a, E, L: Layout> IntoIterator for &'a EventsMut<'_, E, L> {
+    type Item = &'a E;
+    type IntoIter = EventsIter<'a, E, L>;
+    #[inline]
+    fn into_iter(self) -> EventsIter<'a, E, L> {
+        self.iter()
+    }
+}
+
 impl<'a, E, L: Layout> IntoIterator for &'a mut EventsMut<'_, E, L> {
     type Item = &'a mut E;
     type IntoIter = EventsIterMut<'a, E, L>;

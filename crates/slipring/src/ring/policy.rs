@@ -253,6 +253,9 @@ pub(crate) struct Policy {
     pub(crate) on_panic: OnFault,
     /// Largest number of events between two releases.
     pub(crate) max_batch: u64,
+    /// Largest number of events of a batch that the stage gathers, and the time for which the
+    /// oldest of them waits for the others; `None` if the stage does not wait for a batch to grow.
+    pub(crate) batch_within: Option<(u64, Duration)>,
     /// Time between two calls of the handler's `idle` during one wait.
     pub(crate) idle_every: Option<Duration>,
     pub(crate) marks: Option<Marks>,
@@ -262,6 +265,19 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
+    /// Lets the stage gather batches of up to `max` events within `time`.
+    pub(crate) fn gather(&mut self, max: usize, time: Duration) {
+        self.batch_within = Some(((max as u64).max(1), time));
+    }
+
+    /// Returns the correction of a declaration by which a stage gathers batches for a handler of
+    /// single events; `None` if there is nothing to correct.
+    pub(crate) fn gathers_in_vain(&self, takes_batches: bool) -> Option<&'static str> {
+        (self.batch_within.is_some() && !takes_batches).then_some(
+            "whose handler takes single events: `read_batch` or `write_batch` takes the batch",
+        )
+    }
+
     /// Returns whether the stage may go back to its last release.
     pub(crate) fn rewinds(&self) -> bool {
         self.on_error.retries != 0 || self.on_panic.retries != 0
@@ -275,6 +291,7 @@ impl Default for Policy {
             on_error: stop,
             on_panic: stop,
             max_batch: u64::MAX,
+            batch_within: None,
             idle_every: None,
             marks: None,
             user_loop: false,

@@ -101,9 +101,9 @@ pub(crate) trait Awaited {
     /// Adds the handle's new counts to the graph's counters.
     fn flush(&mut self) {}
 
-    /// Called before each sleep; see [`Condition::may_sleep`](crate::wait::Condition::may_sleep).
-    fn may_sleep(&mut self) -> bool {
-        true
+    /// Called before each sleep; see [`Condition::nap`](crate::wait::Condition::nap).
+    fn nap(&mut self) -> Option<Duration> {
+        None
     }
 
     /// Returns the error that ends the wait, for example because a process that should bring the

@@ -63,12 +63,15 @@ pub(crate) struct Executor<'env> {
     /// Whether threads hand entries on to one another. They do if there are several threads, and
     /// these sleep in the queue.
     hands_on: bool,
+    /// Whether an entry gathers batches.
+    gathers: bool,
     /// Number of entries that have not ended.
     left: AtomicUsize,
     /// Number of threads that wait for an entry.
     waiting: AtomicUsize,
     /// Number of turns that producers ran while they waited for room. After such a turn, another
-    /// thread has to call the handler's `idle`.
+    /// thread has to call the handler's `idle`. Also counts the turns of threads that know when a
+    /// batch is due and no longer wait for that time ([`Executor::keep_time`]).
     helped: AtomicUsize,
     /// Number of threads that have not left the executor.
     threads: Mutex<usize>,
@@ -131,6 +134,7 @@ impl<'env> Executor<'env> {
             followers: stages.iter().map(follow).collect(),
             levels: levels.into_values().map(Vec::into_boxed_slice).collect(),
             left: AtomicUsize::new(stages.len()),
+            gathers: stages.iter().any(|&stage| plan.stages[stage].policy.batch_within.is_some()),
             stages: stages.into(),
             entries: runners
                 .into_iter()
@@ -287,11 +291,13 @@ impl<'env> Executor<'env> {
         home.store(supervisor.thread as u64, Relaxed);
         self.step(supervisor, &mut taken);
         calls.store(0, Relaxed);
-        let (is_behind, ended) = match &*taken.turn {
-            Some(entry) => (entry.runner().is_behind(), entry.ended()),
-            None => (false, 0),
+        let (is_behind, ended, gathers) = match &*taken.turn {
+            Some(entry) => {
+                (entry.runner().is_behind(), entry.ended(), entry.runner().is_gathering())
+            }
+            None => (false, 0, false),
         };
-        Done { entry, is_behind, ended, is_ready: self.give_back(taken) }
+        Done { entry, is_behind, ended, gathers, is_ready: self.give_back(taken) }
     }
 
     fn step(&self, supervisor: Supervisor<'_, 'env>, taken: &mut Taken<'_, 'env>) {
@@ -334,6 +340,17 @@ impl<'env> Executor<'env> {
         if self.hands_on && leaves_any {
             control.waits.notify(&[PRODUCER_QUEUE]);
         }
+        if done.gathers && next.is_some() {
+            self.keep_time(control);
+        }
+    }
+
+    /// Lets the threads that wait check all entries once more. The current thread goes on with
+    /// another entry, so a waiting thread must wake when the batch of an entry that gathers is due.
+    #[cold]
+    fn keep_time(&self, control: &Control) {
+        self.helped.fetch_add(1, Relaxed);
+        control.waits.notify(&[PRODUCER_QUEUE]);
     }
 
     /// Waits until an entry is ready, or until all entries have ended.
@@ -374,6 +391,9 @@ impl<'env> Executor<'env> {
         // call a handler.
         if found.is_none() && !control.status.is_running() {
             yield_now();
+        }
+        if self.gathers && until.is_some() && found.is_some() {
+            self.keep_time(control);
         }
         *timed_out = false;
         if let Some((ended, stats)) = waited {

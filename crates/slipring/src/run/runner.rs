@@ -53,8 +53,11 @@ pub(crate) trait Runner {
     /// Returns whether the last step's batch was so long that the step ended with events left.
     fn is_behind(&self) -> bool;
     /// Calls the handler's `idle` before the thread waits. Returns the time at which `idle` is due
-    /// again, if `idle` repeats.
+    /// again, if `idle` repeats, or at which a batch is due, if the runner gathers one.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
+    /// Returns whether the last step has left events that wait for more, until a time that
+    /// [`Runner::idle`] returns.
+    fn is_gathering(&self) -> bool;
     /// Returns the index of the shared line on which this runner releases events. Returns `None`
     /// for a user's loop, which may give the stage's handle to another thread.
     fn line(&self) -> Option<usize>;
@@ -194,7 +197,11 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
     fn idle(&mut self) -> Result<Option<Instant>, End> {
         self.position.flush_if_new();
         idle(&self.position, &mut self.handler)?;
-        Ok(self.pace.idles_until())
+        let until = self.pace.gathering.as_ref().map(|gather| gather.deadline);
+        Ok(self.pace.idles_until().into_iter().chain(until).min())
+    }
+    fn is_gathering(&self) -> bool {
+        self.pace.gathering.is_some()
     }
     fn line(&self) -> Option<usize> {
         Some(self.position.line())
@@ -257,7 +264,12 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
         self.position.released()
     }
     fn is_ready(&self) -> bool {
-        self.position.is_ready()
+        match &self.pace.gathering {
+            Some(gather) if H::GATHERS => {
+                self.position.is_gathered(gather.len, &mut { gather.end }) || gather.is_over()
+            }
+            _ => self.position.is_ready(),
+        }
     }
     fn waits_for(&self) -> usize {
         self.position.waits_for()
@@ -343,6 +355,9 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     }
     fn idle(&mut self) -> Result<Option<Instant>, End> {
         Ok(None)
+    }
+    fn is_gathering(&self) -> bool {
+        false
     }
     fn line(&self) -> Option<usize> {
         None

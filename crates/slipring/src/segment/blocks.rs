@@ -10,7 +10,7 @@
 //! - I2: every bit pattern is a valid block.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::block_batch::BlockBatch;
 use super::raw_blocks::{BlockStart, BlockView, RawBlockConsumer, RawBlockProducer, Stretch};
@@ -336,6 +336,41 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     ) -> Result<BlockBatch<'_, A, C>, BatchError> {
         let view = self.block_view();
         Ok(BlockBatch { batch: self.rx.batch_by(max, deadline)?, view })
+    }
+
+    /// Lends a batch of `max` blocks or, once its oldest block has waited for `time`, the blocks
+    /// that are there, at least one; see [`Consumer::batch_within`]. The call also looks for dead
+    /// processes while the batch grows.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::{Blocks, Segment};
+    /// use std::time::Duration;
+    /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(8).block(24, 8);
+    /// let segment = segment.type_name("rows", 1).reader("all").build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut tx, mut all) = (attached.producer()?, attached.reader("all")?);
+    /// for byte in 0..3 { tx.publish(|block| block.fill(byte))?; }
+    /// drop(tx); // closes the ring
+    /// for len in [2, 1] {
+    ///     let batch = all.batch_within(2, Duration::from_secs(60))?;
+    ///     assert_eq!(batch.len(), len);
+    ///     batch.release();
+    /// }
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The call returns the errors of [`Consumer::batch_within`].
+    pub fn batch_within(
+        &mut self,
+        max: usize,
+        time: Duration,
+    ) -> Result<BlockBatch<'_, A, C>, WaitError> {
+        let view = self.block_view();
+        Ok(BlockBatch { batch: self.rx.batch_within(max, time)?, view })
     }
 
     /// Handles and releases up to `max` available blocks. Returns their number. Releases exactly

@@ -227,6 +227,68 @@ fn a_reader_is_told_of_a_dead_producer() {
     assert_eq!(reader.batch(1).unwrap()[0], 7);
 }
 
+/// A reader that gathers a batch notices the producer's death. It gets the events that are there,
+/// and then the error.
+#[test]
+fn a_reader_that_gathers_notices_a_dead_producer() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(8, 0, vec![stage("only", &[], OnDeath::Wait)]);
+    let mut tx = segment.producer(1);
+    let mut reader = segment.reader(2, 0);
+    (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    segment.kill(1, tx);
+    let batch = reader.batch_within(4, Duration::MAX).unwrap();
+    assert!(batch.iter().eq(&[0, 1]));
+    batch.release();
+    let error = reader.batch_within(4, Duration::MAX).map(|_| ()).unwrap_err();
+    assert!(matches!(error, WaitError::PeerDead(dead) if dead.pid == 1001));
+    segment.bury(1);
+    let mut tx = segment.producer(3);
+    let publishing = std::thread::spawn(move || {
+        for i in 0..4 {
+            tx.publish(|slot| *slot = i).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        tx
+    });
+    assert!(reader.batch_within(4, Duration::MAX).unwrap().iter().eq(&[0, 1, 2, 3]));
+    drop(publishing.join().unwrap());
+}
+
+/// With several processes that produce, a batch waits for the claim of a living process. It ends at
+/// the claim of a dead one, which the wait gives up, and with the stream.
+#[test]
+fn a_batch_grows_with_several_producers() {
+    let _watched = crate::watchdog::watched();
+    let stages = vec![stage("only", &[], OnDeath::Wait)];
+    let segment = Segment::shared(8, 0, stages, 2, OnDeath::Tell);
+    let (mut one, mut two) = (segment.shared_producer(1), segment.shared_producer(2));
+    let mut reader = segment.reader(3, 0);
+    one.publish(|slot| *slot = 0).unwrap();
+    let mut early = two.claim().unwrap();
+    *early = 1;
+    one.publish(|slot| *slot = 2).unwrap();
+    let some = Duration::from_millis(5);
+    assert_eq!(reader.batch_within(3, some).unwrap().len(), 1);
+    early.publish();
+    let batch = reader.batch_within(3, Duration::MAX).unwrap();
+    assert!(batch.iter().eq(&[0, 1, 2]));
+    batch.release();
+    one.publish(|slot| *slot = 3).unwrap();
+    let mut raw = two.into_raw();
+    raw.next_n(1).unwrap();
+    segment.kill(2, raw);
+    let batch = reader.batch_within(3, Duration::MAX).unwrap();
+    assert!(batch.iter().eq(&[3]));
+    batch.release();
+    one.publish(|slot| *slot = 5).unwrap();
+    drop(one); // closes the ring
+    let batch = reader.batch_within(3, Duration::MAX).unwrap();
+    assert!(batch.iter().eq(&[5]));
+    batch.release();
+    assert!(matches!(reader.batch_within(3, Duration::MAX), Err(WaitError::Closed)));
+}
+
 /// The counts of all handles of a party add up, even if one handle follows another.
 #[test]
 fn counts_add_up_over_successors() {

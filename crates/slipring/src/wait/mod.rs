@@ -49,5 +49,6 @@ pub(crate) use hardware::{BackOff, cores, first_polls, spacing};
 pub use strategy::{WaitAction, WaitContext, WaitLearner, WaitStrategy};
 pub(crate) use unpark::{Bystander, park_for, waker_of_this_thread};
 pub(crate) use wait_loop::{
-    Condition, HandleLearner, KeepWaiting, SleepPlace, Unmet, WaitOptions, WaitStats, wait_until,
+    Condition, HandleLearner, KeepWaiting, SleepPlace, UNNOTIFIED_SLEEP, Unmet, WaitOptions,
+    WaitStats, wait_until,
 };

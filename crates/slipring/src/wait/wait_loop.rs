@@ -128,10 +128,10 @@ pub(crate) trait Condition {
     /// first sleep, or when the time of [`Condition::flush_after`] has passed.
     fn flush(&mut self) {}
 
-    /// Called before each sleep. If the result is `false`, the waiter sleeps by a timer instead,
-    /// for a short time, and no notification ends this sleep.
-    fn may_sleep(&mut self) -> bool {
-        true
+    /// Called before each sleep. If the result is a time, the waiter sleeps by a timer for that
+    /// time instead, and no notification ends this sleep.
+    fn nap(&mut self) -> Option<Duration> {
+        None
     }
 
     /// Returns whether the graph has more threads than cores. Handles join and leave while the wait
@@ -161,7 +161,7 @@ pub(crate) struct WaitStats {
 
 /// Duration of the sleep that replaces [`WaitAction::Park`] if progress notifies no queue, or if
 /// the waiter may not sleep until a notification.
-const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
+pub(crate) const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 
 /// Longest duration of a [`WaitAction::Sleep`], which no notification can end early. After at most
 /// this time the waiter polls again, and sees a close or a failure.
@@ -223,8 +223,8 @@ pub(crate) fn wait_until(
             condition.flush();
             flush_at = None;
         }
-        if !is_awake && !condition.may_sleep() {
-            action = WaitAction::Sleep(UNNOTIFIED_SLEEP);
+        if !is_awake && let Some(nap) = condition.nap() {
+            action = WaitAction::Sleep(nap);
         }
         context.wake_latency = None;
         match action {

@@ -65,6 +65,42 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         if self.keep_within_ring() { self.known() } else { 0 }
     }
 
+    /// Looks behind `end`, the end of the events that were found, and moves `end` over the events
+    /// that it finds. Returns `true` if `len` events from `next` on are available, if the events
+    /// fill the ring, or if a tombstone may follow them. Moves no position.
+    pub(super) fn reaches(&self, len: u64, end: &mut u64) -> bool {
+        let core = &*self.state.core;
+        let most = core.capacity();
+        let is_enough = |end: u64| {
+            end.wrapping_sub(self.next) >= len || end.wrapping_sub(self.released) >= most
+        };
+        if is_enough(*end) {
+            return true;
+        }
+        if !self.reads_stamps {
+            let frontier = match self.follows_cursor {
+                true => core.control.positions.cursor(),
+                false => core.upstream(self.state.stage, self.limit).0,
+            };
+            if ahead(frontier, *end) > 0 {
+                *end = frontier;
+                // A search finds out how many of the positions are events.
+                return core.control.plan.many_producers || is_enough(frontier);
+            }
+            return false;
+        }
+        loop {
+            match self.state.slots.run_at(*end) {
+                Stamp::Live(run) => *end = end.wrapping_add(run),
+                Stamp::Tombstone(_) => return twin!("gathers-past-a-tombstone": true => false),
+                Stamp::Unpublished => return R::STARTS_MID_RUN && ahead(self.limit, *end) > 0,
+            }
+            if is_enough(*end) {
+                return true;
+            }
+        }
+    }
+
     /// Like [`SequentialPosition::find`], but for a position that follows a frontier. Loads the
     /// frontier at most once, because an immediate second load would only slow down the threads
     /// that store the frontier.
