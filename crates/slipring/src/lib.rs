@@ -30,6 +30,7 @@
 //! | knows its stages, and lets the library start the threads | **chain**: [`ring`](ring()) |
 //! | learns its stages at run time, or starts the threads itself | **graph**: [`Graph`] |
 //! | needs one producer and one reader, or has a loop with other work | **leases**: [`unicast`], [`Producer`], [`Consumer`] |
+//! | logs or counts from any thread, by `&self` | a [`Publisher`] |
 //! | is built around positions | **raw positions**: [`RawProducer`](raw::RawProducer), [`RawConsumer`](raw::RawConsumer) |
 //! | runs on an async runtime | **tasks**: [`Producer::publish_async`], [`Consumer::batch_async`] |
 //! | asks a stage, and waits for its answer | any of them: [`Producer::ask`] |
@@ -89,9 +90,9 @@
 //!   does not detect. A graph's deadline ends every call that waits for events or slots, including
 //!   a call that would otherwise never return.
 //! - **No allocation.** After the build the library allocates no memory for events or stages,
-//!   except one box for each new handle whose wait strategy learns. Only requests allocate: they
-//!   need the promise of each answer, the waker of a thread that sleeps until the answer comes, and
-//!   notes of skipped events.
+//!   except one box for each new handle whose wait strategy learns, and the handle of each thread
+//!   that begins to use a [`Publisher`]. Only requests allocate: they need the promise of each
+//!   answer, the waker of a thread that sleeps until the answer comes, and notes of skipped events.
 //!
 //! With `panic = "abort"` no failure is contained, because the process ends.
 //!
@@ -145,6 +146,7 @@ pub use live::{monitor::Monitor, pool::Pool, tap::Tap};
 pub use observe::mirror::Mirror;
 pub use producer::claim::Slot;
 pub use producer::conflate::Conflator;
+pub use producer::publisher::Publisher;
 pub use producer::{Producer, SharedProducer};
 pub use promise::{Awaited, Promise, lend, promise};
 pub use ring::events::At;
@@ -189,7 +191,7 @@ pub mod markers {
     pub use crate::chain::{Branch, FanOut, MayWrite, Sequential};
     pub use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Writing};
     pub use crate::observe::words::Plain;
-    pub use crate::producer::conflate::Publisher;
+    pub use crate::producer::conflate::Claims;
     pub use crate::producer::{Many, Single};
     pub use crate::ring::slots::{Contiguous, Interleaved, Layout};
 }

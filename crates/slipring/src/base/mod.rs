@@ -16,4 +16,5 @@ pub(crate) mod panics;
 pub(crate) mod prefetch;
 pub(crate) mod sync;
 pub(crate) mod system;
+pub(crate) mod thread_number;
 pub(crate) mod turn;

@@ -118,6 +118,29 @@ mod chosen {
         true
     }
 
+    macro_rules! per_modelled_thread {
+        ($($(#[$attribute:meta])* static $name:ident: $type:ty = const { $init:expr };)+) => {
+            loom::thread_local! {
+                $($(#[$attribute])* static $name: $type = $init;)+
+            }
+        };
+    }
+    pub(crate) use per_modelled_thread;
+
+    /// A value that all threads of a model share. A thread may use it after the model's statics are
+    /// gone.
+    pub(crate) type Static<T> = std::sync::Arc<T>;
+
+    macro_rules! modelled_static {
+        ($type:ty = $init:expr) => {{
+            loom::lazy_static! {
+                static ref SHARED: std::sync::Arc<$type> = std::sync::Arc::new($init);
+            }
+            SHARED.clone()
+        }};
+    }
+    pub(crate) use modelled_static;
+
     /// Issues a fence of the model checker. A model counts the threads that issue `SeqCst` fences.
     #[track_caller]
     pub(crate) fn fence(order: std::sync::atomic::Ordering) {
@@ -203,6 +226,28 @@ mod chosen {
     }
     pub(crate) use per_thread;
 }
+
+/// Declares variables as `per_thread!` does. In a model, each thread of the model has its own.
+#[cfg(not(slipring_loom))]
+pub(crate) use per_thread as per_modelled_thread;
+
+#[cfg(not(slipring_loom))]
+mod statics {
+    /// A reference to a value that all threads share.
+    pub(crate) type Static<T> = &'static T;
+
+    /// Returns the [`Static`] of a value that all threads share. Each model has its own.
+    macro_rules! modelled_static {
+        ($type:ty = $init:expr) => {{
+            static SHARED: $type = $init;
+            &SHARED
+        }};
+    }
+    pub(crate) use modelled_static;
+}
+
+#[cfg(not(slipring_loom))]
+pub(crate) use statics::*;
 
 pub(crate) use chosen::*;
 #[cfg(not(slipring_coherence))]

@@ -215,7 +215,7 @@ impl From<JoinError> for Error {
     }
 }
 
-impl<T: fmt::Debug + Send + Sync + 'static> From<ConflateError<T>> for Error {
+impl<T: Send + Sync + 'static> From<ConflateError<T>> for Error {
     fn from(error: ConflateError<T>) -> Error {
         match error {
             ConflateError::Wait(reason) => reason.into(),

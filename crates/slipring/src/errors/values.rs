@@ -40,7 +40,6 @@ debug_is_message!(ObserveError);
 impl StdError for ObserveError {}
 
 /// The reason why a [`Conflator`](crate::Conflator) did not take a value.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ConflateError<T> {
     /// The ring is full, and the conflator has no room for another key. The error carries the value
@@ -54,6 +53,18 @@ pub enum ConflateError<T> {
     /// The graph has ended, so the ring takes no more events; or a process has died, and the call
     /// reports it with [`WaitError::PeerDead`].
     Wait(WaitError),
+}
+
+/// Shows no refused value, so that the error of any value can be unwrapped and boxed.
+impl<T> fmt::Debug for ConflateError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConflateError::Full { room, .. } => {
+                f.debug_struct("Full").field("room", room).finish_non_exhaustive()
+            }
+            ConflateError::Wait(error) => f.debug_tuple("Wait").field(error).finish(),
+        }
+    }
 }
 
 impl<T> fmt::Display for ConflateError<T> {
@@ -70,7 +81,7 @@ impl<T> fmt::Display for ConflateError<T> {
     }
 }
 
-impl<T: fmt::Debug> StdError for ConflateError<T> {}
+impl<T> StdError for ConflateError<T> {}
 
 impl<T> From<WaitError> for ConflateError<T> {
     fn from(error: WaitError) -> Self {

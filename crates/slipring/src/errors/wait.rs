@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::failure::Failure;
 use crate::base::fault::debug_is_message;
-use crate::base::name::Name;
+use crate::base::name::{Name, PRODUCER};
 use crate::base::name_lost::NameLost;
 
 /// The reason why a blocking call returned without an event or a slot.
@@ -39,8 +39,10 @@ pub enum WaitError {
     /// A stage or a producer failed, which ended the graph.
     Failed(Failure),
     /// The call would wait for ever, because it needs a release that only the calling thread itself
-    /// can make. The field names the stage that would have to release. The call has published and
-    /// lent no event.
+    /// can make. The field names the stage that would have to release. It is
+    /// [`PRODUCER`](crate::stages::PRODUCER) if the call needs slots behind a claim that the
+    /// calling thread fills by a [`Publisher`](crate::Publisher). The call has published and lent
+    /// no event.
     // A `Name` takes one word, which keeps `WaitError` at two words. Every call returns a result
     // that can hold a `WaitError`, and with a larger `WaitError` a batch of ten events took a fifth
     // more time.
@@ -92,6 +94,9 @@ impl fmt::Display for WaitError {
                 f.write_str("the graph was halted and has nothing left for this handle: drop it")
             }
             WaitError::Failed(failure) => write!(f, "the graph has ended: {failure}"),
+            WaitError::WaitsForItself(name) if **name == *PRODUCER => f.write_str(
+                "this call would wait for ever: the ring is full up to a slot that the calling thread fills; publish after the closure that fills it, or use a larger ring",
+            ),
             WaitError::WaitsForItself(stage) => write!(
                 f,
                 "this call would wait for ever: it needs a release by stage `{stage}`, which only the calling thread can make; release events there first"

@@ -73,6 +73,7 @@ mod pool;
 mod processes;
 mod promise;
 mod publish;
+mod publisher;
 mod reactor;
 mod recovery;
 mod select;

@@ -89,10 +89,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         &mut self,
         fill: impl FnOnce(&mut E, Promise<T>),
     ) -> Result<Awaited<T>, WaitError> {
-        let seq = match self.reserve_patiently(1) {
-            Ok(seq) => seq,
-            Err(refusal) => self.wait_for_room(1, refusal)?,
-        };
+        let seq = self.reserve_waiting()?;
         Ok(self.fill_request(seq, fill))
     }
 

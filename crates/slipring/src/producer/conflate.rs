@@ -41,7 +41,7 @@ use crate::ring::slots::Layout;
 /// assert_eq!(seen, [("A", 1), ("B", 2), ("A", 5), ("C", 4)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Conflator<P: Publisher, K, T, F> {
+pub struct Conflator<P: Claims, K, T, F> {
     producer: P,
     fill: F,
     /// Number of keys that the conflator can keep at a time.
@@ -56,14 +56,14 @@ pub struct Conflator<P: Publisher, K, T, F> {
 /// The producer that a [`Conflator`] publishes with: a [`Producer`] or a mutable reference to one.
 ///
 /// This trait is sealed.
-pub trait Publisher: publisher::Publisher {}
+pub trait Claims: claims::Claims {}
 
-impl<P: publisher::Publisher> Publisher for P {}
+impl<P: claims::Claims> Claims for P {}
 
-mod publisher {
+mod claims {
     use super::*;
 
-    pub trait Publisher {
+    pub trait Claims {
         type Event;
         /// Takes one position without waiting, or returns `None` if the ring is full. An error says
         /// that the graph has ended, or that a process has died.
@@ -73,7 +73,7 @@ mod publisher {
         fn count_dropped(&mut self);
     }
 
-    impl<E, L: Layout, S: sealed::Sharing> Publisher for Producer<E, L, S> {
+    impl<E, L: Layout, S: sealed::Sharing> Claims for Producer<E, L, S> {
         type Event = E;
         fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
             Producer::reserve_now(self)
@@ -89,7 +89,7 @@ mod publisher {
         }
     }
 
-    impl<P: Publisher> Publisher for &mut P {
+    impl<P: Claims> Claims for &mut P {
         type Event = P::Event;
         fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
             (**self).reserve_now()
@@ -138,7 +138,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 }
 
-impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflator<P, K, T, F> {
+impl<P: Claims, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflator<P, K, T, F> {
     /// Creates a conflator that publishes with `producer` and has room for up to `room` keys.
     ///
     /// `fill` fills an event from a key and a value. The call allocates the room for all keys.
@@ -318,13 +318,13 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     }
 }
 
-impl<P: Publisher, K, T, F> Drop for Conflator<P, K, T, F> {
+impl<P: Claims, K, T, F> Drop for Conflator<P, K, T, F> {
     fn drop(&mut self) {
         self.kept.iter().for_each(|_| self.producer.count_dropped());
     }
 }
 
-impl<P: Publisher + fmt::Debug, K, T, F> fmt::Debug for Conflator<P, K, T, F> {
+impl<P: Claims + fmt::Debug, K, T, F> fmt::Debug for Conflator<P, K, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Conflator")
             .field("producer", &self.producer)

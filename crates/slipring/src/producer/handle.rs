@@ -104,6 +104,14 @@ pub(crate) mod sealed {
         #[inline(always)]
         fn left<E, L: Layout>(_: &Core<E, L>) {}
     }
+
+    /// The kind of producer that can be cloned.
+    #[diagnostic::on_unimplemented(
+        message = "a `Producer` that is not a `SharedProducer` cannot be cloned",
+        label = "the ring has room for this producer only",
+        note = "several producers need a graph, `Graph::new(..).shared()`: its `Ring::producer` returns a `SharedProducer`, which each thread can clone"
+    )]
+    pub trait Shared: Sharing {}
 }
 
 /// Marks the only producer of a ring.
@@ -198,7 +206,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(crate) sharing: S,
 }
 
-/// A producer's handle of a ring that several producers share. Clone the handle for each thread.
+/// A producer's handle of a ring that several producers share. Clone the handle for each thread, or
+/// turn it into a [`Publisher`](crate::Publisher), by which all threads publish through `&self`.
 ///
 /// ```
 /// let graph = slipring::Graph::new(64, || 0u64).shared();

@@ -12,6 +12,7 @@
 //! | `flush` | waiting until stages have passed what was published |
 //! | `claim` | claims as leases: slots lent to be filled |
 //! | `conflate` | keeping the newest value per key while the ring is full |
+//! | `publisher` | publishing from any thread through a shared reference |
 //!
 //! Each file uses only the files in the rows above its own.
 //!
@@ -40,6 +41,7 @@ mod flush;
 mod handle;
 mod many;
 pub(crate) mod publish;
+pub(crate) mod publisher;
 mod reserve;
 mod room;
 mod sharing;

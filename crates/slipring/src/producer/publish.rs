@@ -119,10 +119,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[doc(alias = "publishEvent")]
     #[inline]
     pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
-        let seq = match self.reserve_patiently(1) {
-            Ok(seq) => seq,
-            Err(refusal) => self.wait_for_room(1, refusal)?,
-        };
+        let seq = self.reserve_waiting()?;
         self.fill(seq, fill);
         Ok(seq)
     }

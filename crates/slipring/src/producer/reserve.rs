@@ -170,6 +170,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
+    /// Takes one position, and waits as the wait strategy says.
+    #[inline(always)]
+    pub(crate) fn reserve_waiting(&mut self) -> Result<u64, WaitError> {
+        self.reserve_patiently(1).or_else(|refusal| self.wait_for_room(1, refusal))
+    }
+
     /// Takes `len` positions, and waits again after each timeout of the wait strategy.
     #[inline(always)]
     pub(crate) fn reserve_past_timeouts(&mut self, len: u64) -> Result<u64, WaitError> {

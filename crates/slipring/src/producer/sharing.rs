@@ -83,7 +83,7 @@ impl sealed::Sharing for Many {
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Closes the ring at the claim word's current position (I4).
-    fn close_shared(&self) {
+    pub(super) fn close_shared(&self) {
         let claim = self.core.control.positions.claim();
         let word = ClaimWord(
             twin!("close-by-load": claim.fetch_or(ClaimWord::CLOSED, Relaxed) => claim.load(Relaxed)),
@@ -123,9 +123,24 @@ impl<E, L: Layout> Producer<E, L, Many> {
     }
 }
 
-impl<E, L: Layout> Clone for Producer<E, L, Many> {
+impl sealed::Shared for Many {}
+
+impl<E, L: Layout, S: sealed::Shared> Clone for Producer<E, L, S> {
     fn clone(&self) -> Self {
         let learned = self.core.control.learner(self.core.control.plan.producer_party());
         Producer::new(self.core.clone(), learned)
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
+    /// Like [`Clone::clone`]. Where a producer cannot be cloned, the compiler finds this function
+    /// instead of no function, and so says what to do.
+    #[doc(hidden)]
+    #[allow(clippy::should_implement_trait)]
+    pub fn clone(&self) -> Self
+    where
+        S: sealed::Shared,
+    {
+        Clone::clone(self)
     }
 }

@@ -1,16 +1,18 @@
 //! Detection of threads that would wait for themselves. Each thread has a list of the stages whose
-//! handlers run on it.
+//! handlers run on it, and of claims that it fills while it publishes more (`Publisher`).
 //!
 //! Invariants
 //! - I1: a thread is *inside* a stage while a loop of the library runs the stage's handler on it,
 //!   until the loop returns or panics. The loop has a handle, so the ring is alive meanwhile. A
 //!   loop adds its stage to the thread's list once, not for each batch. `poll`, which handles a
 //!   single batch, does not add its stage: that would take 2 to 3 of the 17 ns that publishing and
-//!   polling one event take.
+//!   polling one event take. Claims of handles are not in the list, because that would slow
+//!   down each claim. A `Publisher` adds the claim that a closure fills when the closure publishes
+//!   with it again, for instance a log line.
 //! - I2: a detected self-wait would never end, because a stage does not progress while its thread
-//!   waits. The detection may be late. A pool's worker is the exception: its self-wait could end,
-//!   because it could adopt a chunk that another worker abandons. The library refuses that wait all
-//!   the same.
+//!   waits, nor does any stage get past a claim of that thread. The detection may be late. A pool's
+//!   worker is the exception: its self-wait could end, because it could adopt a chunk that another
+//!   worker abandons. The library refuses that wait all the same.
 //! - I3: the awaited position may change while a thread waits. For example, another producer takes
 //!   the free slot, and the wait continues for a slot that the waiting thread itself holds. So a
 //!   wait inside a handler repeats the check while it lasts (`ASK_AGAIN`). Other waits need no
@@ -29,9 +31,16 @@ use crate::ring::words::{IDLE, ahead, bound_ahead};
 /// many stages.
 const DEPTH: usize = 16;
 
-/// The address of a ring's control, and the index of the cache line on which a stage, worker or
-/// shard stores its progress.
-type Entry = (*const Control, usize);
+/// The address of a ring's control, and what the thread holds of that ring.
+type Entry = (*const Control, Held);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// A stage, worker or shard: the index of the cache line on which it stores its progress.
+    Line(usize),
+    /// A claim that is not published: its first position.
+    Claim(u64),
+}
 
 /// A thread's list of stages (I1). The entries from `depth` on are not in use. The entries from
 /// [`DEPTH`] on are in [`DEEPER`].
@@ -42,7 +51,7 @@ struct Nesting {
 
 per_thread! {
     static INSIDE: Nesting = const {
-        Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] }
+        Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), Held::Line(0))) }; DEPTH] }
     };
     /// The entries beyond the first [`DEPTH`]. This list must be dropped when the thread ends. If
     /// it were a part of `INSIDE`, the bookkeeping for that drop would slow down each access to the
@@ -72,8 +81,10 @@ fn inside_ring<T: Default>(
     look: impl FnOnce(&mut dyn Iterator<Item = usize>) -> T,
 ) -> T {
     inside(|entries| {
-        let own = entries.map(Cell::get).filter(|(ring, _)| ptr::eq(*ring, control));
-        look(&mut own.map(|(_, line)| line))
+        look(&mut entries.map(Cell::get).filter_map(|(ring, held)| match held {
+            Held::Line(line) => ptr::eq(ring, control).then_some(line),
+            Held::Claim(_) => None,
+        }))
     })
 }
 
@@ -90,16 +101,28 @@ pub(crate) struct Inside {
 /// indices of the cache lines on which these handles store their progress.
 #[inline(always)]
 pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -> Inside {
+    hold(control, lines.into_iter().map(Held::Line))
+}
+
+/// Records that the current thread fills a claim, and publishes it only after the guard's drop.
+/// `seq` is the claim's first position.
+#[inline(always)]
+pub(crate) fn enter_claim(control: &Control, seq: u64) -> Inside {
+    hold(control, [Held::Claim(seq)])
+}
+
+#[inline(always)]
+fn hold(control: &Control, all: impl IntoIterator<Item = Held>) -> Inside {
     if cfg!(slipring_loom) {
         return Inside { before: 0, thread: PhantomData };
     }
     let before = INSIDE.with(|nest| {
         let before = nest.depth.get();
         let mut depth = before;
-        for line in lines {
+        for held in all {
             match nest.entries.get(depth) {
-                Some(entry) => entry.set((control, line)),
-                None => enter_deeper((control, line)),
+                Some(entry) => entry.set((control, held)),
+                None => enter_deeper((control, held)),
             }
             depth += 1;
             nest.depth.set(depth);
@@ -134,9 +157,10 @@ impl Drop for Inside {
 /// Records that a worker now stores its progress on the line `to` instead of the line `from`.
 #[cold]
 pub(crate) fn moved(control: &Control, from: usize, to: usize) {
-    let own = (ptr::from_ref(control), from);
+    let own = (ptr::from_ref(control), Held::Line(from));
+    let moved = (own.0, Held::Line(to));
     inside(|entries| {
-        entries.filter(|entry| entry.get() == own).for_each(|entry| entry.set((control, to)));
+        entries.filter(|entry| entry.get() == own).for_each(|entry| entry.set(moved));
     });
 }
 
@@ -164,13 +188,21 @@ pub(crate) fn is_inside_other(control: &Control, own: Option<usize>) -> bool {
     inside_ring(control, |mut lines| Iterator::any(&mut lines, |line| Some(line) != own))
 }
 
-/// Returns whether the current thread runs a handler of the ring of `control`.
+/// Returns whether the current thread runs a handler of the ring of `control`, or holds a claim of
+/// the ring that is in the thread's list.
 #[inline(always)]
 pub(crate) fn is_inside(control: &Control) -> bool {
     // Each claim among several producers asks, and most threads run no stage.
     !cfg!(slipring_loom)
         && INSIDE.with(|nest| nest.depth.get()) != 0
-        && is_inside_other(control, None)
+        && inside(|mut all| Iterator::any(&mut all, |entry| ptr::eq(entry.get().0, control)))
+}
+
+/// Returns whether the current thread holds a claim of a position before `seq`.
+fn holds_claim(control: &Control, seq: u64) -> bool {
+    let is_before = |claim| matches!(claim, Held::Claim(claim) if ahead(seq, claim) > 0);
+    let holds = |(ring, held): Entry| ptr::eq(ring, control) && is_before(held);
+    inside(|mut entries| Iterator::any(&mut entries, |entry| holds(entry.get())))
 }
 
 /// Calls `look` with the ring that `is_ring` accepts, if the current thread runs a handler of one
@@ -181,7 +213,9 @@ pub(crate) fn at<T>(
 ) -> Option<T> {
     // SAFETY: the ring of each entry is alive (I1).
     let is_ring = |ring: &*const Control| is_ring(unsafe { &**ring });
-    let ring = inside(|entries| entries.map(|entry| entry.get().0).find(is_ring))?;
+    let runs = |&(_, held): &Entry| matches!(held, Held::Line(_));
+    let ring =
+        inside(|entries| entries.map(Cell::get).filter(runs).map(|(ring, _)| ring).find(is_ring))?;
     // SAFETY: as above.
     look(unsafe { &*ring })
 }
@@ -217,7 +251,8 @@ pub(crate) fn of_producer(control: &Control, seq: impl FnOnce() -> u64) -> SelfW
         return SelfWait::Never;
     }
     let seq = seq();
-    found(holder(control, |_, _| Some(seq)))
+    let claim = || holds_claim(control, seq).then(|| control.plan.producer_party());
+    found(holder(control, |_, _| Some(seq)).or_else(claim))
 }
 
 /// Returns a stage whose handler the current thread runs, if `stage` cannot release the event at

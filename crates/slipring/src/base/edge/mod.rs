@@ -521,3 +521,36 @@ pub(crate) mod last_used {
         word.fetch_sub(asleep, order)
     }
 }
+
+/// A thread gives its number back when it ends, and a later thread takes the number. The later
+/// thread sees all that the earlier one did under the number.
+pub(crate) mod number_returned {
+    use super::*;
+
+    /// Takes the lowest bit that no thread has. Returns `None` if each bit is taken.
+    #[inline]
+    pub(crate) fn take_lowest(word: &AtomicU64) -> Option<u32> {
+        let mut taken = word.load(Relaxed);
+        while taken != u64::MAX {
+            let (bit, order) = (taken.trailing_ones(), Acquire);
+            let order = twin!("number-taken-relaxed": order => Relaxed);
+            let swapped = twin!("number-taken-by-store":
+                word.compare_exchange(taken, taken | 1 << bit, order, Relaxed) => {
+                    word.store(taken | 1 << bit, Release);
+                    Ok(taken)
+                }
+            );
+            match swapped {
+                Ok(_) => return Some(bit),
+                Err(now) => taken = now,
+            }
+        }
+        None
+    }
+
+    /// Gives a bit back, after the thread's last use of what the number names.
+    #[inline]
+    pub(crate) fn give_back(word: &AtomicU64, bit: u64) {
+        word.fetch_and(!bit, twin!("number-returned-relaxed": Release => Relaxed));
+    }
+}
