@@ -248,14 +248,14 @@ pub mod tasks {
     #[cfg(feature = "stream")]
     pub use crate::adapters::task::EventStream;
     pub use crate::adapters::task::{AskAsync, BatchAsync, ClaimAsync, PublishAsync};
+    pub use crate::adapters::task_within::BatchWithinAsync;
+    #[cfg(feature = "stream")]
+    pub use crate::adapters::task_within::ChunkStream;
     pub use crate::observe::task::ObserveAsync;
     #[cfg(feature = "stream")]
     pub use crate::observe::task::ObserverStream;
     pub use crate::ring::passing::PassAsync;
     pub use crate::run::Joining;
-    pub use crate::adapters::task_within::BatchWithinAsync;
-    #[cfg(feature = "stream")]
-    pub use crate::adapters::task_within::ChunkStream;
 }
 
 pub mod waiting {

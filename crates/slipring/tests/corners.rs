@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use slipring::{
     Graph, Monitor, OnFault, Ring, SharedProducer, Wait,
-    errors::{BatchError, BuildError, ErrorKind, WaitError},
+    errors::{BatchError, WaitError},
     handles::StartAt,
     markers::Many,
     tasks::Selector,

@@ -253,7 +253,7 @@ const MISUSES: &[Misuse] = &[
         "`close` or drop each producer before the join",
         || {
             let chain = numbers(8).read("print", |_, _| ());
-            let (_tx, mut pipeline) = chain.spawn().unwrap();
+            let (_tx, pipeline) = chain.spawn().unwrap();
             error(pipeline.join_within(Duration::from_millis(1)))
         },
     ),

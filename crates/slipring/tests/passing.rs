@@ -11,7 +11,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{PURPOSE, ends};
-use slipring::{Graph, Monitor, OnFault, Producer, Reader, Tap, Wait, errors::{PassError, WaitError}, handles::StartAt, markers::Layout, stages::PRODUCER, tasks::PassAsync};
+use slipring::{
+    Graph, Monitor, OnFault, Producer, Reader, Tap, Wait,
+    errors::{PassError, WaitError},
+    handles::StartAt,
+    markers::Layout,
+    stages::PRODUCER,
+    tasks::PassAsync,
+};
 
 /// Time until a thread that waits in a test has probably gone to sleep.
 const PAUSE: Duration = Duration::from_millis(20);

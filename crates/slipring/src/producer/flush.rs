@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use crate::base::name::PRODUCER;
 use crate::errors::{PassError, WaitError};
-use crate::producer::handle::{Producer, sealed};
+use crate::producer::handle::{Producer, SharedProducer, sealed};
+use crate::producer::publisher::Publisher;
 use crate::ring::passing::{Goal, PassAsync};
 use crate::ring::slots::Layout;
 use crate::ring::words::ahead;
@@ -175,7 +176,7 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         PassAsync::owned(&**self.core(), Ok(goal))
     }
 
-    fn goal(&mut self, stage: &str, seq: u64) -> Result<Goal, PassError> {
+    pub(super) fn goal(&mut self, stage: &str, seq: u64) -> Result<Goal, PassError> {
         self.give_up_open_claim();
         let control = &self.core.control;
         let goal = Goal::stage(control, stage, seq)?;
@@ -189,7 +190,7 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Waits for everything that was published before the call.
-    fn all_before(&mut self) -> Goal {
+    pub(super) fn all_before(&mut self) -> Goal {
         self.give_up_open_claim();
         let is_own = self.core.control.is_own_process();
         Goal::before(if is_own { S::claimed(&self.core, self.next).0 } else { self.next })
@@ -201,5 +202,90 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
         self.flush_if_new();
         goal.wait(&**self.core(), deadline)
+    }
+}
+
+impl<E: Send, L: Layout> Publisher<E, L> {
+    /// Waits until `stage` has passed the event at `seq`, as [`Producer::wait_for`] does.
+    ///
+    /// ```
+    /// let (journal, pipeline) =
+    ///     slipring::ring(64, String::new).read("write", |_, _| ()).spawn_shared()?;
+    /// let journal = journal.into_publisher();
+    /// let seq = journal.publish(|line| *line = "an order".into())?;
+    /// journal.wait_for("write", seq)?; // the order is written
+    /// drop(journal);
+    /// pipeline.join()?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Producer::wait_for`].
+    pub fn wait_for(&self, stage: &str, seq: u64) -> Result<(), PassError> {
+        self.with(|producer| producer.wait_for(stage, seq))
+    }
+
+    /// Like [`wait_for`](Publisher::wait_for), but waits at most until `deadline`, as
+    /// [`Producer::wait_for_by`].
+    ///
+    /// Example: [`Producer::wait_for_by`].
+    ///
+    /// # Errors
+    /// The errors of [`Producer::wait_for_by`].
+    pub fn wait_for_by(&self, stage: &str, seq: u64, deadline: Instant) -> Result<(), PassError> {
+        self.with(|producer| producer.wait_for_by(stage, seq, deadline))
+    }
+
+    /// Like [`wait_for`](Publisher::wait_for), but for a task instead of a thread, as
+    /// [`Producer::wait_for_async`].
+    ///
+    /// Example: [`Producer::wait_for_async`].
+    ///
+    /// # Errors
+    /// The errors of [`Producer::wait_for_async`].
+    pub fn wait_for_async(&self, stage: &str, seq: u64) -> PassAsync<'_> {
+        let goal = self.with(|producer| producer.goal(stage, seq));
+        PassAsync::owned(&**self.core(), goal)
+    }
+
+    /// Waits until every last stage has passed everything that was published before the call, by
+    /// any thread, as [`Producer::flush`] does.
+    ///
+    /// ```
+    /// let (log, pipeline) =
+    ///     slipring::ring(64, String::new).read("write", |_, _| ()).spawn_shared()?;
+    /// let log = log.into_publisher();
+    /// log.publish(|line| *line = "the last words".into())?;
+    /// log.flush()?; // they are written
+    /// drop(log);
+    /// pipeline.join()?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Producer::flush`].
+    pub fn flush(&self) -> Result<(), PassError> {
+        self.with(SharedProducer::flush)
+    }
+
+    /// Like [`flush`](Publisher::flush), but waits at most until `deadline`.
+    ///
+    /// Example: [`Producer::wait_for_by`].
+    ///
+    /// # Errors
+    /// The errors of [`Producer::flush_by`].
+    pub fn flush_by(&self, deadline: Instant) -> Result<(), PassError> {
+        self.with(|producer| producer.flush_by(deadline))
+    }
+
+    /// Like [`flush`](Publisher::flush), but for a task instead of a thread.
+    ///
+    /// Example: [`Producer::wait_for_async`].
+    ///
+    /// # Errors
+    /// The errors of [`Producer::flush_async`].
+    pub fn flush_async(&self) -> PassAsync<'_> {
+        let goal = self.with(SharedProducer::all_before);
+        PassAsync::owned(&**self.core(), Ok(goal))
     }
 }

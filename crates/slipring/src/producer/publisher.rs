@@ -26,6 +26,7 @@ use crate::base::sync::array;
 use crate::base::thread_number;
 use crate::errors::{ClaimError, WaitError};
 use crate::producer::handle::{Many, Producer, SharedProducer};
+use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::{Interleaved, Layout};
 
@@ -234,12 +235,16 @@ impl<E, L: Layout> Producer<E, L, Many> {
     /// The call itself allocates nothing.
     pub fn into_publisher(mut self) -> Publisher<E, L> {
         self.give_up_open_claim();
-        self.flush();
+        self.flush_counts();
         Publisher { cells: Cells::new(), ticket: thread_number::ticket(), mother: self }
     }
 }
 
 impl<E, L: Layout> Publisher<E, L> {
+    pub(super) fn core(&self) -> &Owner<E, L> {
+        self.mother.core()
+    }
+
     /// Lends the calling thread's handle to `use_handle`, and returns the closure's result: for
     /// batches, claims, requests and whatever else a [`Producer`] does.
     ///
@@ -299,7 +304,7 @@ impl<E, L: Layout> Publisher<E, L> {
         // A panic of the closure drops this handle, and would drop none if it had a cell.
         handle.ignores_panic = true;
         let claim = cell.and_then(|cell| cell.usage.claim(handle.next_seq()));
-        let _claim = claim.map(|seq| self_wait::enter_claim(&self.mother.core().control, seq));
+        let _claim = claim.map(|seq| self_wait::enter_claim(&self.core().control, seq));
         body(&mut handle, None)
     }
 

@@ -457,9 +457,10 @@ impl PassAsync<'static> {
     pub(crate) fn observed(found: Result<(Arc<dyn AnyRing>, Goal), PassError>) -> Self {
         let (source, goal) = match found {
             Ok((ring, goal)) => (Source::Observed(Arc::downgrade(&ring)), Ok(goal)),
-            Err(error) => {
-                (Source::Observed(Weak::<Core<u8, crate::ring::slots::Interleaved>>::new()), Err(error))
-            }
+            Err(error) => (
+                Source::Observed(Weak::<Core<u8, crate::ring::slots::Interleaved>>::new()),
+                Err(error),
+            ),
         };
         PassAsync { source, goal, number: TaskNumber::default(), armed: None }
     }

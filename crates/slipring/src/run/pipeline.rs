@@ -408,7 +408,9 @@ impl Pipeline {
 
     fn waits_for_itself(&self, stage: usize) -> Error {
         let stage = self.control().plan.name_of(stage);
-        let cause = Cause::Error(Fault::msg("a stage cannot wait for its own pipeline to end: join on another thread"));
+        let cause = Cause::Error(Fault::msg(
+            "a stage cannot wait for its own pipeline to end: join on another thread",
+        ));
         Error::failed(Failure::new(stage, None, cause), snapshot::report(self.control()))
     }
 
