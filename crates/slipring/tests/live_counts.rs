@@ -424,3 +424,23 @@ fn handles_of_one_party_that_wait_are_counted() {
         });
     }
 }
+
+/// A handle that has been told the end waits for nothing, so its counts are complete.
+#[test]
+fn the_end_completes_the_counts_of_a_handle() {
+    let _watched = common::watched();
+    let graph = Graph::new(8, || 0);
+    let (task, thread) = (graph.reader("task"), graph.reader("thread"));
+    let ring = graph.build().unwrap();
+    let (mut task, mut thread) = (ring.reader(task), ring.reader(thread));
+    let (mut tx, monitor) = (ring.producer(), ring.monitor());
+    drop(ring);
+    (0..5).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    tx.close();
+    now(task.batch_async(8)).unwrap().release();
+    assert!(now(task.batch_async(8)).is_err());
+    assert_eq!(counts(&monitor, "task").0, 5);
+    thread.batch(8).unwrap().release();
+    assert!(thread.batch(8).is_err());
+    assert_eq!(counts(&monitor, "thread").0, 5);
+}

@@ -327,6 +327,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 return Ok(len);
             }
             if let Some(closed) = self.position.ended() {
+                self.position.flush_if_new();
                 return Err(closed.into());
             }
             if self.position.holds_whole_ring() {
@@ -362,6 +363,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 return Poll::Ready(Ok(len));
             }
             if let Some(closed) = self.position.ended() {
+                self.position.flush_if_new();
                 return Poll::Ready(Err(closed));
             }
             if self.position.holds_whole_ring() {

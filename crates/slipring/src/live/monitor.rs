@@ -79,7 +79,7 @@ impl Monitor {
     /// | events of several producers | up to the events that an idle stage has handled, and up to the last 1,024 events of each handle at least |
     /// | batches of producers | up to the last 1,024 events of each handle; once a call that does not wait has found no room |
     /// | given-up claims, dropped and replaced events | at once |
-    /// | events, batches, tombstones and short waits of a reading handle | once a call that does not wait has found no event; else up to its last 1,024 batches |
+    /// | events, batches, tombstones and short waits of a reading handle | once a call that does not wait has found no event, or any call the end; else up to its last 1,024 batches |
     /// | waits of a task, and of an armed waker | once the future is pending, or the waker is armed |
     /// | waits of a thread, and their time | at the first flush after the wait |
     /// | latencies, turns | at once |
