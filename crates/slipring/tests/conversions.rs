@@ -17,7 +17,7 @@ where
     Error: From<X>,
 {
     let Err(own) = failed else { panic!("the call succeeded") };
-    let error = (|| Err::<(), X>(own.clone()).map_err(Error::from))().unwrap_err();
+    let error = Error::from(own.clone());
     assert_eq!(error.to_string(), own.to_string());
     assert!(matches!(error.kind(), ErrorKind::Call(_)), "{error:?}");
     assert!(error.downcast_ref::<X>().is_some() && error.report().is_none());

@@ -117,14 +117,13 @@ pub(crate) fn of_this_thread() -> Option<usize> {
         number => return Some(number),
     }
     // The destructor is registered before the number is taken, so that no number is lost.
-    OWNED
-        .try_with(|owned| {
-            let (numbers, number) = (numbers(), numbers().take()?);
-            owned.0.set(Some((numbers, number)));
-            _ = NUMBER.try_with(|own| own.set(number));
-            Some(number)
-        })
-        .map_or(None, |number| number)
+    let taken = OWNED.try_with(|owned| {
+        let (numbers, number) = (numbers(), numbers().take()?);
+        owned.0.set(Some((numbers, number)));
+        _ = NUMBER.try_with(|own| own.set(number));
+        Some(number)
+    });
+    taken.unwrap_or_default()
 }
 
 #[cfg(all(test, not(any(slipring_loom, slipring_coherence))))]

@@ -109,7 +109,7 @@ pub(crate) mod sealed {
     #[diagnostic::on_unimplemented(
         message = "a `Producer` that is not a `SharedProducer` cannot be cloned",
         label = "the ring has room for this producer only",
-        note = "several producers need a graph, `Graph::new(..).shared()`: its `Ring::producer` returns a `SharedProducer`, which each thread can clone"
+        note = "several producers need `spawn_shared`, `run_shared`, or a graph `Graph::new(..).shared()`: these give a `SharedProducer`, which each thread can clone"
     )]
     pub trait Shared: Sharing {}
 }

@@ -2,7 +2,7 @@
 //@ says: type annotations needed
 //@ says: consider specifying the generic arguments
 //@ says: Ok::<(), E>(())
-//@ do: name the type of the error: `Ok::<(), std::num::ParseIntError>(())`
+//@ do: end with `slipring::ok()`, or name the type of the error: `Ok::<(), ParseIntError>(())`
 fn main() {
     slipring::ring(8, String::new)
         .read("parse", |text, _| {

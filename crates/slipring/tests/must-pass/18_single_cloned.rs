@@ -1,6 +1,7 @@
 fn main() {
-    let graph = slipring::Graph::new(64, || 0u64).shared();
-    let ring = graph.build().unwrap();
-    let producer = ring.producer();
-    drop(producer.clone());
+    let graph = slipring::Graph::new(8, || 0u64).shared();
+    let _log = graph.reader("log");
+    let tx = graph.build().unwrap().producer();
+    let mut other = tx.clone();
+    _ = std::thread::spawn(move || other.publish(|slot| *slot = 1));
 }

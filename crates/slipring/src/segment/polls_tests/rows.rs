@@ -1,9 +1,9 @@
 //! For each kind of handle, the calls that the tests repeat in a loop.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::*;
 use crate::consumer::markers::{Reading, sealed as delivery};
@@ -117,6 +117,9 @@ macro_rules! row {
         })
     };
 }
+
+/// The time that a batch waits for more events.
+const NO_TIME: Duration = Duration::ZERO;
 
 fn now() -> Instant {
     Instant::now()
@@ -295,6 +298,12 @@ pub(super) fn consumers<C: delivery::Delivery>() -> Vec<Row<SegmentConsumer<Even
         row!(Consumer, batch_async, |rx| once(async {
             rx.batch_async(1).await.map(|batch| batch.release())
         })),
+        row!(Consumer, batch_within_by, |rx| done(
+            rx.batch_within_by(2, NO_TIME, now()).map(|batch| batch.release())
+        )),
+        row!(Consumer, batch_within_async, |rx| once(async {
+            rx.batch_within_async(2, NO_TIME, ready).await.map(|batch| batch.release())
+        })),
         #[cfg(feature = "stream")]
         ("Consumer", "into_stream", true, |rx| {
             let mut stream = rx.into_stream(|event, _| *event);
@@ -302,6 +311,18 @@ pub(super) fn consumers<C: delivery::Delivery>() -> Vec<Row<SegmentConsumer<Even
                 let mut context = Context::from_waker(Waker::noop());
                 match futures_core::Stream::poll_next(pin!(&mut stream), &mut context) {
                     Poll::Ready(Some(item)) => done(item),
+                    Poll::Ready(None) => Closed,
+                    Poll::Pending => Nothing,
+                }
+            })
+        }),
+        #[cfg(feature = "stream")]
+        ("Consumer", "into_chunks_within", true, |rx| {
+            let mut stream = rx.into_chunks_within(2, NO_TIME, ready, |event, _| *event);
+            Box::new(move || {
+                let mut context = Context::from_waker(Waker::noop());
+                match futures_core::Stream::poll_next(pin!(&mut stream), &mut context) {
+                    Poll::Ready(Some(chunk)) => done(chunk),
                     Poll::Ready(None) => Closed,
                     Poll::Pending => Nothing,
                 }
