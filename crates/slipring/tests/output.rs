@@ -114,3 +114,24 @@ fn a_build_on_one_core_claims_nothing_about_the_graphs_threads() {
     }
     ends_well("a builder on one core", child(ROLE, Stdio::inherit()));
 }
+
+#[test]
+fn a_report_proposes_shared_threads_where_threads_outnumber_cores() {
+    let _watched = common::watched();
+    let chain = |stages: usize| {
+        let start = slipring::ring(8, || 0u64).read("first", |_, _| ());
+        (1..stages).fold(start, |chain, i| chain.read(&format!("stage-{i}"), |_, _| ()))
+    };
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let proposes = |report: &slipring::Report| report.to_string().contains("Threads::Auto");
+    let crowded = chain(cores + 1).feed(0..100, |slot, i| *slot = i).unwrap();
+    assert!(proposes(&crowded.report), "{crowded}");
+    let (mut tx, pipeline) = chain(cores + 1).spawn().unwrap();
+    tx.publish(|slot| *slot = 1).unwrap();
+    tx.close();
+    assert!(proposes(&pipeline.join().unwrap()));
+    let shared = chain(cores + 1).threads(2).feed(0..100, |slot, i| *slot = i).unwrap();
+    assert!(!proposes(&shared.report), "{shared}");
+    let alone = chain(1).feed(0..100, |slot, i| *slot = i).unwrap();
+    assert!(!proposes(&alone.report), "{alone}");
+}

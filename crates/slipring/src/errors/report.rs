@@ -43,6 +43,9 @@ pub struct Report {
     pub(crate) published: Option<u64>,
     pub(crate) remaining: Option<usize>,
     pub(crate) halted: bool,
+    /// The numbers of threads and of cores, if the stages had threads of their own and more of them
+    /// than there are cores.
+    pub(crate) crowd: Option<(usize, usize)>,
 }
 
 /// Counts of one stage, or of the producers together.
@@ -232,6 +235,13 @@ impl fmt::Display for Report {
         }
         if let Some(slowest) = self.bottleneck() {
             writeln!(f, "the others waited longest for `{}`", slowest.name)?;
+        }
+        if let Some((threads, cores)) = self.crowd {
+            writeln!(
+                f,
+                "{threads} threads on {cores} core{}: the stages may be faster on shared threads, by `.threads(Threads::Auto)`",
+                if cores == 1 { "" } else { "s" }
+            )?;
         }
         if self.halted {
             writeln!(f, "the graph was halted: events may be unhandled")?;

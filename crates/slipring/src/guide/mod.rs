@@ -1,5 +1,25 @@
 //! The guide: how to use slipring, with one question on each page.
 //!
+//! ```text
+//! cargo add slipring    # until it is published: --path PATH/TO/crates/slipring
+//! ```
+//!
+//! ```
+//! let mut sum = 0;
+//! slipring::ring(64, || 0u64)
+//!     .write("double", |value, _| *value *= 2)
+//!     .read("sum", |value, _| sum += value)
+//!     .feed(1..=3, |slot, i| *slot = i)?;
+//! assert_eq!(sum, 12);
+//! # Ok::<(), slipring::Error>(())
+//! ```
+//!
+//! ```text
+//! feed ──> double ──> sum
+//! ```
+//!
+//! The pages are for those who write such programs. Each can be read alone.
+//!
 //! | you want to | page |
 //! |---|---|
 //! | run a first ring | [`first_steps`] |
@@ -15,9 +35,10 @@
 //! | test handlers without threads | [`testing`] |
 //! | look up a mistake, and what the compiler or an error says about it | [`misuses`] |
 //! | make it faster, and measure whether it is | [`performance`] |
+//! | choose between a thread for each stage and a few shared threads | [`threads`] |
 //! | choose the numbers of producers and workers on many cores | [`many_cores`] |
 //! | understand how threads share slots and sleep, in ten minutes | [`protocol`] |
-//! | move code from the LMAX Disruptor or from QuestDB's queues | [`migrating`] |
+//! | move code from the LMAX Disruptor, from QuestDB's queues, or from channels | [`migrating`] |
 //!
 //! Every example in the guide is compiled and run as a test. Every measured number in the guide
 //! names its folder in the repository's `records/`. The folder of a measurement holds its command,
@@ -91,6 +112,9 @@ pub mod tasks {}
 
 #[doc = include_str!("testing.md")]
 pub mod testing {}
+
+#[doc = include_str!("threads.md")]
+pub mod threads {}
 
 #[doc = include_str!("waiting.md")]
 pub mod waiting {}

@@ -96,5 +96,6 @@ pub(crate) fn report(control: &Control) -> Report {
             Some(control.plan.capacity.saturating_sub(ahead(newest, oldest?).max(0) as usize))
         }),
         halted: control.status.is_halted(),
+        crowd: None,
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::groups::{Handoff, PlannedThread, ThreadBegin};
-use super::launch::Built;
+use super::launch::{Built, crowd};
 use super::placement::{Assigned, Bound, bind};
 use super::running::RunningThreads;
 use crate::base::fault::Fault;
@@ -45,6 +45,8 @@ pub struct Pipeline {
     has_handles: bool,
     /// Where the threads run, if the graph has a placement.
     places: Option<Assigned>,
+    /// See [`crowd`].
+    crowd: Option<(usize, usize)>,
 }
 
 /// A thread of a pipeline.
@@ -119,7 +121,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
     /// Starts the stages, and returns while they run.
     pub(crate) fn spawn(self) -> Result<Pipeline, Error> {
         let Built { core, threads, hooks, has_handles, .. } = self;
-        let running = RunningThreads::new(threads.len());
+        let (crowd, running) = (crowd(&core.control, &threads), RunningThreads::new(threads.len()));
         let mut started = Vec::with_capacity(threads.len());
         let mut handles = Vec::with_capacity(threads.len());
         for (index, PlannedThread { name, place, stages, work }) in threads.into_iter().enumerate()
@@ -161,6 +163,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
             running,
             has_handles,
             places,
+            crowd,
         };
         match core.control.status.failure() {
             Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
@@ -174,36 +177,6 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
 }
 
 impl Pipeline {
-    /// Binds the calling thread to the place that the [`placement`](crate::Chain::placement) chose
-    /// for the thread named `thread`, until the result is dropped. In a chain or graph without a
-    /// placement, the call does nothing.
-    ///
-    /// Call this on the thread that produces, with the name [`PRODUCER`](crate::stages::PRODUCER).
-    /// The library binds its own threads.
-    ///
-    /// ```
-    /// use slipring_machine::{Machine, Placement};
-    /// let machine = Machine::this()?;
-    /// # // A machine of one core has no such placement.
-    /// # if machine.assign(&Placement::SharedCache, &["producer", "print"]).is_err() { return Ok(()); }
-    /// let (mut tx, pipeline) = slipring::ring(1024, || 0u64)
-    ///     .placement(machine.at(Placement::SharedCache))
-    ///     .read("print", |value, _| println!("{value}"))
-    ///     .spawn()?;
-    /// let bound = pipeline.bind_thread(slipring::stages::PRODUCER)?;
-    /// tx.publish(|slot| *slot = 1)?;
-    /// tx.close();
-    /// drop(bound);
-    /// pipeline.join()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Fails if the graph has no thread of this name, or if the system refuses the binding.
-    pub fn bind_thread(&self, thread: &str) -> Result<Option<Bound>, BindError> {
-        bind(self.places.as_ref(), thread)
-    }
-
     /// Waits until every stage that the library runs has ended. Stages end after the last producer
     /// has closed, or after a failure or a halt.
     ///
@@ -402,6 +375,36 @@ impl Pipeline {
         self.control().halt();
     }
 
+    /// Binds the calling thread to the place that the [`placement`](crate::Chain::placement) chose
+    /// for the thread named `thread`, until the result is dropped. In a chain or graph without a
+    /// placement, the call does nothing.
+    ///
+    /// Call this on the thread that produces, with the name [`PRODUCER`](crate::stages::PRODUCER).
+    /// The library binds its own threads.
+    ///
+    /// ```
+    /// use slipring_machine::{Machine, Placement};
+    /// let machine = Machine::this()?;
+    /// # // A machine of one core has no such placement.
+    /// # if machine.assign(&Placement::SharedCache, &["producer", "print"]).is_err() { return Ok(()); }
+    /// let (mut tx, pipeline) = slipring::ring(1024, || 0u64)
+    ///     .placement(machine.at(Placement::SharedCache))
+    ///     .read("print", |value, _| println!("{value}"))
+    ///     .spawn()?;
+    /// let bound = pipeline.bind_thread(slipring::stages::PRODUCER)?;
+    /// tx.publish(|slot| *slot = 1)?;
+    /// tx.close();
+    /// drop(bound);
+    /// pipeline.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Fails if the graph has no thread of this name, or if the system refuses the binding.
+    pub fn bind_thread(&self, thread: &str) -> Result<Option<Bound>, BindError> {
+        bind(self.places.as_ref(), thread)
+    }
+
     fn control(&self) -> &Control {
         self.ring.control()
     }
@@ -467,7 +470,7 @@ impl Pipeline {
 
     fn outcome(&self) -> Result<Report, Error> {
         let control = self.control();
-        let report = snapshot::report(control);
+        let report = Report { crowd: self.crowd, ..snapshot::report(control) };
         match control.status.failure() {
             Some(failure) => Err(Error::failed(failure, report)),
             None => Ok(report),
