@@ -6,14 +6,21 @@
 //! - I2: the call that starts the chain, for instance `run`, returns the first mistake of the
 //!   declarations as an error.
 
-mod declare;
-mod fan_out;
-mod inline;
-mod options;
-mod pools;
-mod scope;
+// rustdoc shows methods in the order of these lines: a page begins with those that most users call.
 mod stages;
+
 mod start;
+
+mod pools;
+
+mod fan_out;
+
+mod declare;
+
+mod options;
+
+mod inline;
+mod scope;
 
 pub use declare::{Chain, ring};
 pub use inline::Inline;

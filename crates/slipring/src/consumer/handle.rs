@@ -126,76 +126,6 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Pooled, L> {
 }
 
 impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> {
-    /// Returns the stage's name.
-    ///
-    /// ```
-    /// let graph = slipring::Graph::new(8, || 0u64);
-    /// let audit = graph.reader("audit");
-    /// assert_eq!(graph.build()?.reader(audit).stage().as_str(), "audit");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn stage(&self) -> Name {
-        self.position.state().plan().name.clone()
-    }
-
-    /// Returns the position of the next event that this handle lends. For a worker without a chunk,
-    /// this is the position up to which the pool's workers had taken events when this worker last
-    /// checked; they may take more at any time, and workers that spin take a position before its
-    /// event is there.
-    ///
-    /// ```
-    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
-    /// assert_eq!(rx.next_seq(), 0);
-    /// tx.publish(|v| *v = 7)?;
-    /// rx.poll(8, |_, _| ())?;
-    /// assert_eq!(rx.next_seq(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn next_seq(&self) -> u64 {
-        self.position.next()
-    }
-
-    /// Lends up to `max` events that are available now, without waiting. If `max` is 0, the
-    /// returned batch is empty.
-    ///
-    /// If no event is available, the call costs one load of a cache line that the upstream writes.
-    /// A stage with several dependencies loads at least one line for each dependency. In a
-    /// [`Contiguous`](crate::markers::Contiguous) ring, the call first pauses for up to a
-    /// microsecond if events come densely.
-    ///
-    /// ```
-    /// use slipring::errors::BatchError;
-    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
-    /// assert!(matches!(rx.try_batch(8), Err(BatchError::Unavailable)));
-    /// for i in 0..3 { tx.publish(|v| *v = i)?; }
-    /// let batch = rx.try_batch(2)?;
-    /// assert_eq!((batch[0], batch[1], batch.len()), (0, 1, 2));
-    /// batch.release();
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// - [`BatchError::Unavailable`]: no event is available yet.
-    /// - [`BatchError::Contended`]: another worker of the pool took the available events.
-    /// - [`BatchError::Wait`]: no event will come any more.
-    #[inline]
-    pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
-        let len = self.look(max)?;
-        if len == 0 && max != 0 {
-            // While a closed ring still has unhandled events, `ended` returns `None`, and a later
-            // call lends these events.
-            if let Some(closed) = self.ended_or_refused() {
-                return Err(BatchError::Wait(closed));
-            }
-            return Err(if self.position.was_contended() {
-                BatchError::Contended
-            } else {
-                BatchError::Unavailable
-            });
-        }
-        Ok(self.lend(len))
-    }
-
     /// Lends at least one event and at most `max`. If no event is available, the call waits as the
     /// graph's wait strategy says. If `max` is 0, the call returns an empty batch at once, as a
     /// read into an empty buffer does.
@@ -249,6 +179,47 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         }
     }
 
+    /// Lends up to `max` events that are available now, without waiting. If `max` is 0, the
+    /// returned batch is empty.
+    ///
+    /// If no event is available, the call costs one load of a cache line that the upstream writes.
+    /// A stage with several dependencies loads at least one line for each dependency. In a
+    /// [`Contiguous`](crate::markers::Contiguous) ring, the call first pauses for up to a
+    /// microsecond if events come densely.
+    ///
+    /// ```
+    /// use slipring::errors::BatchError;
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// assert!(matches!(rx.try_batch(8), Err(BatchError::Unavailable)));
+    /// for i in 0..3 { tx.publish(|v| *v = i)?; }
+    /// let batch = rx.try_batch(2)?;
+    /// assert_eq!((batch[0], batch[1], batch.len()), (0, 1, 2));
+    /// batch.release();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - [`BatchError::Unavailable`]: no event is available yet.
+    /// - [`BatchError::Contended`]: another worker of the pool took the available events.
+    /// - [`BatchError::Wait`]: no event will come any more.
+    #[inline]
+    pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
+        let len = self.look(max)?;
+        if len == 0 && max != 0 {
+            // While a closed ring still has unhandled events, `ended` returns `None`, and a later
+            // call lends these events.
+            if let Some(closed) = self.ended_or_refused() {
+                return Err(BatchError::Wait(closed));
+            }
+            return Err(if self.position.was_contended() {
+                BatchError::Contended
+            } else {
+                BatchError::Unavailable
+            });
+        }
+        Ok(self.lend(len))
+    }
+
     /// Like [`Consumer::batch`], but waits at most until `deadline`. The wait strategy's own
     /// timeout does not apply to this call.
     ///
@@ -279,6 +250,35 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             Err(Unmet::Ended(closed)) => Err(closed.into()),
             Err(Unmet::TimedOut) => Err(BatchError::TimedOut(self.awaited())),
         }
+    }
+
+    /// Returns the stage's name.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u64);
+    /// let audit = graph.reader("audit");
+    /// assert_eq!(graph.build()?.reader(audit).stage().as_str(), "audit");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stage(&self) -> Name {
+        self.position.state().plan().name.clone()
+    }
+
+    /// Returns the position of the next event that this handle lends. For a worker without a chunk,
+    /// this is the position up to which the pool's workers had taken events when this worker last
+    /// checked; they may take more at any time, and workers that spin take a position before its
+    /// event is there.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// assert_eq!(rx.next_seq(), 0);
+    /// tx.publish(|v| *v = 7)?;
+    /// rx.poll(8, |_, _| ())?;
+    /// assert_eq!(rx.next_seq(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn next_seq(&self) -> u64 {
+        self.position.next()
     }
 
     /// Returns the name of the stage or producer for which this handle waits.

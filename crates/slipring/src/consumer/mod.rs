@@ -1,11 +1,14 @@
 //! The positions of consumers, the loop that runs a stage, and the handles that lend events.
 
+// rustdoc shows methods in the order of these lines: a page begins with those that most users call.
+pub(crate) mod handle;
+
+mod closures;
+
 pub(crate) mod batch;
 pub(crate) mod chunk_pace;
-mod closures;
 pub(crate) mod drive;
 pub(crate) mod gather;
-pub(crate) mod handle;
 pub(crate) mod handler;
 pub(crate) mod local_worker;
 pub(crate) mod markers;

@@ -7,9 +7,11 @@
 //! - I2: if a key (other than a tap's), or the ring, is dropped before the key's exchange, the
 //!   graph fails. A stage without a handle would release no event, and the ring would stay full.
 
+// rustdoc shows methods in the order of these lines: a page begins with those that most users call.
+mod ring;
+
 mod handlers;
 mod key;
-mod ring;
 mod stages;
 
 use std::cell::RefCell;
@@ -117,198 +119,6 @@ impl<E, L: Layout, S> Graph<E, L, S> {
 
     fn settings_mut(&mut self) -> &mut Settings {
         &mut self.ring.get_mut().settings
-    }
-
-    /// Stores events side by side, so that a batch is one slice, or two slices if the batch wraps
-    /// around the ring's end. The documentation of [`Contiguous`] states the cost of the contiguous
-    /// layout.
-    ///
-    /// ```
-    /// let graph = slipring::Graph::new(8, || 0u32).contiguous();
-    /// let sum = graph.reader("sum");
-    /// let ring = graph.build()?;
-    /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
-    /// for i in 1..=3 { tx.publish(|slot| *slot = i)?; }
-    /// let batch = sum.batch(8)?;
-    /// let (front, back) = batch.as_slices();
-    /// assert_eq!((front, back), (&[1, 2, 3][..], &[][..]));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn contiguous(self) -> Graph<E, Contiguous, S> {
-        self.into_kind()
-    }
-
-    /// Allows many producers: [`Ring::producer`] makes any number of handles, and each handle can
-    /// be cloned.
-    ///
-    /// In a shared graph, a claim takes a locked operation on a shared word while several handles
-    /// may claim: an addition, or a compare-and-swap in calls that do not wait or that have a
-    /// deadline. Additions cost the same however many producers claim at once, and
-    /// compare-and-swaps fail and are repeated. Once the [`Ring`] and all other producer handles
-    /// are dropped, the remaining handle needs neither.
-    ///
-    /// ```
-    /// let graph = slipring::Graph::new(8, || 0).shared();
-    /// let sum = graph.reader("sum");
-    /// let ring = graph.build()?;
-    /// let (mut one, mut two, mut sum) = (ring.producer(), ring.producer(), ring.reader(sum));
-    /// drop(ring); // every handle is taken
-    /// one.publish(|slot| *slot = 1)?;
-    /// two.publish(|slot| *slot = 2)?;
-    /// drop((one, two)); // closes the ring
-    /// assert_eq!(sum.for_each(|value, at| assert_eq!(*value, at.seq + 1))?, 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[doc(alias = "mpsc")]
-    pub fn shared(mut self) -> Graph<E, L, Many> {
-        self.settings_mut().many_producers = true;
-        self.into_kind()
-    }
-
-    ring_options! {
-        /// ```
-        /// use slipring::{Graph, Wait};
-        /// let ring = Graph::new(8, || 0).wait(Wait::SLEEPING).build()?;
-        /// assert!(ring.to_string().contains("one producer, sleeping"));
-        /// # Ok::<(), slipring::Error>(())
-        /// ```
-        wait;
-        /// ```
-        /// use slipring::{Graph, Wait};
-        /// let graph = Graph::new(8, || 0).wait(Wait::SLEEPING).producer_wait(Wait::YIELDING);
-        /// assert!(graph.build()?.to_string().contains("producer waits: yielding"));
-        /// # Ok::<(), slipring::Error>(())
-        /// ```
-        producer_wait;
-        /// ```
-        /// let ring = slipring::Graph::new(8, || 0).first_seq(100).build()?;
-        /// assert_eq!(ring.producer().publish(|slot| *slot = 1)?, 100);
-        /// # Ok::<(), Box<dyn std::error::Error>>(())
-        /// ```
-        first_seq;
-        /// ```
-        /// use std::time::Duration;
-        /// let graph = slipring::Graph::new(8, || 0).deadline(Duration::from_millis(1));
-        /// let sum = graph.reader("sum");
-        /// let ring = graph.build()?;
-        /// let (tx, mut sum) = (ring.producer(), ring.reader(sum));
-        /// assert!(sum.batch(1).is_err(), "nothing is published in time");
-        /// # drop(tx);
-        /// # Ok::<(), slipring::Error>(())
-        /// ```
-        deadline;
-        /// ```
-        /// let graph = slipring::Graph::new(8, || 0).sample_latency(1);
-        /// let sum = graph.reader("sum");
-        /// let ring = graph.build()?;
-        /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
-        /// tx.publish(|slot| *slot = 1)?;
-        /// tx.close();
-        /// sum.for_each(|_, _| ())?;
-        /// assert_eq!(ring.report().stage("sum").unwrap().latency.unwrap().samples, 1);
-        /// # Ok::<(), Box<dyn std::error::Error>>(())
-        /// ```
-        sample_latency;
-        /// ```
-        /// let graph = slipring::Graph::new(1 << 16, || [0u64; 4]).huge_pages();
-        /// let first = graph.reader("first");
-        /// let ring = graph.build()?;
-        /// let (mut tx, mut first) = (ring.producer(), ring.reader(first));
-        /// tx.publish(|slot| slot[0] = 7)?;
-        /// tx.close();
-        /// first.for_each(|block, _| assert_eq!(block[0], 7))?;
-        /// # Ok::<(), Box<dyn std::error::Error>>(())
-        /// ```
-        huge_pages;
-        /// ```
-        /// let ring = slipring::Graph::new(1 << 10, || [0u64; 7]).allow_overcommit().build()?;
-        /// assert!(ring.to_string().contains("ring of 1024 slots"));
-        /// # Ok::<(), slipring::Error>(())
-        /// ```
-        allow_overcommit;
-    }
-
-    /// Makes a single producer publish its position, so that reports and monitors give exact lags
-    /// and numbers of free slots. Publishing the cursor costs the producer one more store for each
-    /// publication.
-    ///
-    /// On a chain, [`Chain::monitor`](crate::Chain::monitor) makes a single producer publish its
-    /// position.
-    ///
-    /// ```
-    /// let graph = slipring::Graph::new(8, || 0).publish_cursor();
-    /// let slow = graph.reader("slow");
-    /// let ring = graph.build()?;
-    /// let (mut tx, slow) = (ring.producer(), ring.reader(slow));
-    /// for i in 0..3 { tx.publish(|slot| *slot = i)?; }
-    /// let report = ring.monitor().report().expect("the ring is there");
-    /// assert_eq!((report.published_seq(), report.remaining()), (Some(3), Some(5)));
-    /// # drop(slow);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn publish_cursor(mut self) -> Self {
-        self.settings_mut().publish_cursor = true;
-        self
-    }
-
-    /// Runs the handlers of the stages ([`Ring::handlers`]) on `threads` threads that all stages
-    /// share, instead of a thread for each stage, worker and shard.
-    ///
-    /// [`Chain::threads`](crate::Chain::threads) describes these threads. The stages on shared
-    /// threads wait and notify together, so their keys cannot be exchanged for handles. If you want
-    /// a stage's handle, declare the stage with [`Key::own_loop`], which keeps it off the shared
-    /// threads. [`Key::on`] gives a stage a thread of its own.
-    ///
-    /// ```
-    /// let graph = slipring::Graph::new(64, || 0u64).threads(2);
-    /// let double = graph.writer("double");
-    /// let sum = graph.reader("sum").after(&double);
-    /// let ring = graph.build()?;
-    /// let mut total = 0;
-    /// let mut handlers = ring.handlers();
-    /// handlers.write(double, |value, _| *value *= 2).read(sum, |value, _| total += value);
-    /// handlers.feed(1..=3, |slot, i| *slot = i)?;
-    /// assert_eq!(total, 12);
-    /// # Ok::<(), slipring::Error>(())
-    /// ```
-    ///
-    /// The build fails if `threads` is zero.
-    pub fn threads(mut self, threads: impl Into<Threads>) -> Self {
-        self.threads = Some(threads.into());
-        self
-    }
-
-    /// Sets where the threads of the graph run, and where the ring's memory lies. By default, the
-    /// system decides both.
-    ///
-    /// [`Chain::placement`](crate::Chain::placement) describes how the library binds the threads of
-    /// [`Handlers`](crate::stages::Handlers). A thread of your own, which runs a handle, binds
-    /// itself by [`Ring::bind_thread`].
-    ///
-    /// ```
-    /// use slipring_machine::{Machine, Placement};
-    /// let machine = Machine::this()?;
-    /// # // A machine of one core has no such placement.
-    /// # if machine.assign(&Placement::SharedCache, &["producer", "sum"]).is_err() { return Ok(()); }
-    /// let graph = slipring::Graph::new(1024, || 0u64)
-    ///     .placement(machine.at(Placement::SharedCache));
-    /// let sum = graph.reader("sum");
-    /// let ring = graph.build()?;
-    /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| {
-    ///         let _bound = ring.bind_thread("sum").unwrap();
-    ///         sum.for_each(|value, _| println!("{value}")).unwrap();
-    ///     });
-    ///     let _bound = ring.bind_thread(slipring::stages::PRODUCER).unwrap();
-    ///     tx.publish(|slot| *slot = 1).unwrap();
-    ///     tx.close();
-    /// });
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn placement(mut self, placement: impl Placement + 'static) -> Self {
-        self.placement = Some(Contained::new(Box::new(placement)));
-        self
     }
 
     /// Declares a stage that reads every event.
@@ -529,5 +339,197 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         let required = stages.required();
         drop(stages);
         Ok(Ring::new(core, self.stages, required, RingThreads { shared, places }))
+    }
+
+    /// Stores events side by side, so that a batch is one slice, or two slices if the batch wraps
+    /// around the ring's end. The documentation of [`Contiguous`] states the cost of the contiguous
+    /// layout.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u32).contiguous();
+    /// let sum = graph.reader("sum");
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
+    /// for i in 1..=3 { tx.publish(|slot| *slot = i)?; }
+    /// let batch = sum.batch(8)?;
+    /// let (front, back) = batch.as_slices();
+    /// assert_eq!((front, back), (&[1, 2, 3][..], &[][..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn contiguous(self) -> Graph<E, Contiguous, S> {
+        self.into_kind()
+    }
+
+    /// Allows many producers: [`Ring::producer`] makes any number of handles, and each handle can
+    /// be cloned.
+    ///
+    /// In a shared graph, a claim takes a locked operation on a shared word while several handles
+    /// may claim: an addition, or a compare-and-swap in calls that do not wait or that have a
+    /// deadline. Additions cost the same however many producers claim at once, and
+    /// compare-and-swaps fail and are repeated. Once the [`Ring`] and all other producer handles
+    /// are dropped, the remaining handle needs neither.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0).shared();
+    /// let sum = graph.reader("sum");
+    /// let ring = graph.build()?;
+    /// let (mut one, mut two, mut sum) = (ring.producer(), ring.producer(), ring.reader(sum));
+    /// drop(ring); // every handle is taken
+    /// one.publish(|slot| *slot = 1)?;
+    /// two.publish(|slot| *slot = 2)?;
+    /// drop((one, two)); // closes the ring
+    /// assert_eq!(sum.for_each(|value, at| assert_eq!(*value, at.seq + 1))?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "mpsc")]
+    pub fn shared(mut self) -> Graph<E, L, Many> {
+        self.settings_mut().many_producers = true;
+        self.into_kind()
+    }
+
+    ring_options! {
+        /// ```
+        /// use slipring::{Graph, Wait};
+        /// let ring = Graph::new(8, || 0).wait(Wait::SLEEPING).build()?;
+        /// assert!(ring.to_string().contains("one producer, sleeping"));
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        wait;
+        /// ```
+        /// use slipring::{Graph, Wait};
+        /// let graph = Graph::new(8, || 0).wait(Wait::SLEEPING).producer_wait(Wait::YIELDING);
+        /// assert!(graph.build()?.to_string().contains("producer waits: yielding"));
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        producer_wait;
+        /// ```
+        /// let ring = slipring::Graph::new(8, || 0).first_seq(100).build()?;
+        /// assert_eq!(ring.producer().publish(|slot| *slot = 1)?, 100);
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        first_seq;
+        /// ```
+        /// use std::time::Duration;
+        /// let graph = slipring::Graph::new(8, || 0).deadline(Duration::from_millis(1));
+        /// let sum = graph.reader("sum");
+        /// let ring = graph.build()?;
+        /// let (tx, mut sum) = (ring.producer(), ring.reader(sum));
+        /// assert!(sum.batch(1).is_err(), "nothing is published in time");
+        /// # drop(tx);
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        deadline;
+        /// ```
+        /// let graph = slipring::Graph::new(8, || 0).sample_latency(1);
+        /// let sum = graph.reader("sum");
+        /// let ring = graph.build()?;
+        /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
+        /// tx.publish(|slot| *slot = 1)?;
+        /// tx.close();
+        /// sum.for_each(|_, _| ())?;
+        /// assert_eq!(ring.report().stage("sum").unwrap().latency.unwrap().samples, 1);
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        sample_latency;
+        /// ```
+        /// let graph = slipring::Graph::new(1 << 16, || [0u64; 4]).huge_pages();
+        /// let first = graph.reader("first");
+        /// let ring = graph.build()?;
+        /// let (mut tx, mut first) = (ring.producer(), ring.reader(first));
+        /// tx.publish(|slot| slot[0] = 7)?;
+        /// tx.close();
+        /// first.for_each(|block, _| assert_eq!(block[0], 7))?;
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        huge_pages;
+        /// ```
+        /// let ring = slipring::Graph::new(1 << 10, || [0u64; 7]).allow_overcommit().build()?;
+        /// assert!(ring.to_string().contains("ring of 1024 slots"));
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        allow_overcommit;
+    }
+
+    /// Makes a single producer publish its position, so that reports and monitors give exact lags
+    /// and numbers of free slots. Publishing the cursor costs the producer one more store for each
+    /// publication.
+    ///
+    /// On a chain, [`Chain::monitor`](crate::Chain::monitor) makes a single producer publish its
+    /// position.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0).publish_cursor();
+    /// let slow = graph.reader("slow");
+    /// let ring = graph.build()?;
+    /// let (mut tx, slow) = (ring.producer(), ring.reader(slow));
+    /// for i in 0..3 { tx.publish(|slot| *slot = i)?; }
+    /// let report = ring.monitor().report().expect("the ring is there");
+    /// assert_eq!((report.published_seq(), report.remaining()), (Some(3), Some(5)));
+    /// # drop(slow);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn publish_cursor(mut self) -> Self {
+        self.settings_mut().publish_cursor = true;
+        self
+    }
+
+    /// Runs the handlers of the stages ([`Ring::handlers`]) on `threads` threads that all stages
+    /// share, instead of a thread for each stage, worker and shard.
+    ///
+    /// [`Chain::threads`](crate::Chain::threads) describes these threads. The stages on shared
+    /// threads wait and notify together, so their keys cannot be exchanged for handles. If you want
+    /// a stage's handle, declare the stage with [`Key::own_loop`], which keeps it off the shared
+    /// threads. [`Key::on`] gives a stage a thread of its own.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(64, || 0u64).threads(2);
+    /// let double = graph.writer("double");
+    /// let sum = graph.reader("sum").after(&double);
+    /// let ring = graph.build()?;
+    /// let mut total = 0;
+    /// let mut handlers = ring.handlers();
+    /// handlers.write(double, |value, _| *value *= 2).read(sum, |value, _| total += value);
+    /// handlers.feed(1..=3, |slot, i| *slot = i)?;
+    /// assert_eq!(total, 12);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// The build fails if `threads` is zero.
+    pub fn threads(mut self, threads: impl Into<Threads>) -> Self {
+        self.threads = Some(threads.into());
+        self
+    }
+
+    /// Sets where the threads of the graph run, and where the ring's memory lies. By default, the
+    /// system decides both.
+    ///
+    /// [`Chain::placement`](crate::Chain::placement) describes how the library binds the threads of
+    /// [`Handlers`](crate::stages::Handlers). A thread of your own, which runs a handle, binds
+    /// itself by [`Ring::bind_thread`].
+    ///
+    /// ```
+    /// use slipring_machine::{Machine, Placement};
+    /// let machine = Machine::this()?;
+    /// # // A machine of one core has no such placement.
+    /// # if machine.assign(&Placement::SharedCache, &["producer", "sum"]).is_err() { return Ok(()); }
+    /// let graph = slipring::Graph::new(1024, || 0u64)
+    ///     .placement(machine.at(Placement::SharedCache));
+    /// let sum = graph.reader("sum");
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| {
+    ///         let _bound = ring.bind_thread("sum").unwrap();
+    ///         sum.for_each(|value, _| println!("{value}")).unwrap();
+    ///     });
+    ///     let _bound = ring.bind_thread(slipring::stages::PRODUCER).unwrap();
+    ///     tx.publish(|slot| *slot = 1).unwrap();
+    ///     tx.close();
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn placement(mut self, placement: impl Placement + 'static) -> Self {
+        self.placement = Some(Contained::new(Box::new(placement)));
+        self
     }
 }

@@ -34,17 +34,24 @@
 //!   or a later one. The end moves only back, and only over early claims that are not published
 //!   (`early_claims`).
 
-mod ask;
+// rustdoc shows methods in the order of these lines: a page begins with those that most users call.
+pub(crate) mod publish;
+
+pub(crate) mod publisher;
+
 pub(crate) mod claim;
+
+mod handle;
+
+mod reserve;
+
+mod sharing;
+
+mod ask;
 pub(crate) mod conflate;
 mod flush;
-mod handle;
 mod many;
-pub(crate) mod publish;
-pub(crate) mod publisher;
-mod reserve;
 mod room;
-mod sharing;
 
 pub(crate) use self::handle::{HELD_PANIC, Refusal, sealed};
 pub use self::handle::{Many, Producer, SharedProducer, Single};

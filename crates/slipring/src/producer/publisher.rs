@@ -241,73 +241,6 @@ impl<E, L: Layout> Producer<E, L, Many> {
 }
 
 impl<E, L: Layout> Publisher<E, L> {
-    pub(super) fn core(&self) -> &Owner<E, L> {
-        self.mother.core()
-    }
-
-    /// Lends the calling thread's handle to `use_handle`, and returns the closure's result: for
-    /// batches, claims, requests and whatever else a [`Producer`] does.
-    ///
-    /// A call inside of another call of the same publisher on the same thread lends a clone.
-    ///
-    /// ```
-    /// let graph = slipring::Graph::new(8, || 0).shared();
-    /// let sum = graph.reader("sum");
-    /// let ring = graph.build()?;
-    /// let (numbers, mut reader) = (ring.producer().into_publisher(), ring.reader(sum));
-    /// numbers.with(|producer| producer.publish_batches(4, 1..=4, |slot, i| *slot = i))?;
-    /// assert_eq!(reader.poll(8, |_, _| ())?, 4);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[inline]
-    pub fn with<R>(&self, use_handle: impl FnOnce(&mut SharedProducer<E, L>) -> R) -> R {
-        self.lend(|handle, _| use_handle(handle))
-    }
-
-    /// Lends the calling thread's handle, and the place for notes about its use, if it has one.
-    #[inline(always)]
-    fn lend<R>(&self, body: impl FnOnce(&mut SharedProducer<E, L>, Option<&Use>) -> R) -> R {
-        let cell = match thread_number::found(self.ticket) {
-            // SAFETY: thread_number::I4: `find` has stored the address of this thread's cell, and
-            // the table is alive and does not move its cells.
-            Some(cell) => Some(unsafe { &*cell.cast::<HandleCell<E, L>>() }),
-            None => self.find(),
-        };
-        if let Some(cell) = cell
-            && let Some(_lent) = cell.usage.begin()
-        {
-            // SAFETY: this thread's cell (I1), which was not busy (I2).
-            let handle = unsafe { &mut *cell.handle.exclusive() };
-            body(handle.get_or_insert_with(|| self.mother.clone()), Some(&cell.usage))
-        } else {
-            self.lend_clone(cell, body)
-        }
-    }
-
-    /// Finds the calling thread's cell in the table.
-    #[inline(never)]
-    fn find(&self) -> Option<&HandleCell<E, L>> {
-        let cell = self.cells.get(thread_number::of_this_thread()?)?;
-        thread_number::remember(self.ticket, ptr::from_ref(cell).cast());
-        Some(cell)
-    }
-
-    /// Lends a clone to a call that found its thread's handle in use, or no cell for it.
-    #[cold]
-    #[inline(never)]
-    fn lend_clone<R>(
-        &self,
-        cell: Option<&HandleCell<E, L>>,
-        body: impl FnOnce(&mut SharedProducer<E, L>, Option<&Use>) -> R,
-    ) -> R {
-        let mut handle = self.mother.clone();
-        // A panic of the closure drops this handle, and would drop none if it had a cell.
-        handle.ignores_panic = true;
-        let claim = cell.and_then(|cell| cell.usage.claim(handle.next_seq()));
-        let _claim = claim.map(|seq| self_wait::enter_claim(&self.core().control, seq));
-        body(&mut handle, None)
-    }
-
     /// Fills the next slot in place and publishes the event, as [`Producer::publish`] does.
     ///
     /// Example: [`Publisher`].
@@ -449,6 +382,73 @@ impl<E, L: Layout> Publisher<E, L> {
         handle.ignores_panic = true;
         let seq = poll_fn(|cx| handle.reserve_or_arm(1, cx.waker())).await?;
         Ok(fill_at(&mut handle, None, seq))
+    }
+
+    pub(super) fn core(&self) -> &Owner<E, L> {
+        self.mother.core()
+    }
+
+    /// Lends the calling thread's handle to `use_handle`, and returns the closure's result: for
+    /// batches, claims, requests and whatever else a [`Producer`] does.
+    ///
+    /// A call inside of another call of the same publisher on the same thread lends a clone.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0).shared();
+    /// let sum = graph.reader("sum");
+    /// let ring = graph.build()?;
+    /// let (numbers, mut reader) = (ring.producer().into_publisher(), ring.reader(sum));
+    /// numbers.with(|producer| producer.publish_batches(4, 1..=4, |slot, i| *slot = i))?;
+    /// assert_eq!(reader.poll(8, |_, _| ())?, 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn with<R>(&self, use_handle: impl FnOnce(&mut SharedProducer<E, L>) -> R) -> R {
+        self.lend(|handle, _| use_handle(handle))
+    }
+
+    /// Lends the calling thread's handle, and the place for notes about its use, if it has one.
+    #[inline(always)]
+    fn lend<R>(&self, body: impl FnOnce(&mut SharedProducer<E, L>, Option<&Use>) -> R) -> R {
+        let cell = match thread_number::found(self.ticket) {
+            // SAFETY: thread_number::I4: `find` has stored the address of this thread's cell, and
+            // the table is alive and does not move its cells.
+            Some(cell) => Some(unsafe { &*cell.cast::<HandleCell<E, L>>() }),
+            None => self.find(),
+        };
+        if let Some(cell) = cell
+            && let Some(_lent) = cell.usage.begin()
+        {
+            // SAFETY: this thread's cell (I1), which was not busy (I2).
+            let handle = unsafe { &mut *cell.handle.exclusive() };
+            body(handle.get_or_insert_with(|| self.mother.clone()), Some(&cell.usage))
+        } else {
+            self.lend_clone(cell, body)
+        }
+    }
+
+    /// Finds the calling thread's cell in the table.
+    #[inline(never)]
+    fn find(&self) -> Option<&HandleCell<E, L>> {
+        let cell = self.cells.get(thread_number::of_this_thread()?)?;
+        thread_number::remember(self.ticket, ptr::from_ref(cell).cast());
+        Some(cell)
+    }
+
+    /// Lends a clone to a call that found its thread's handle in use, or no cell for it.
+    #[cold]
+    #[inline(never)]
+    fn lend_clone<R>(
+        &self,
+        cell: Option<&HandleCell<E, L>>,
+        body: impl FnOnce(&mut SharedProducer<E, L>, Option<&Use>) -> R,
+    ) -> R {
+        let mut handle = self.mother.clone();
+        // A panic of the closure drops this handle, and would drop none if it had a cell.
+        handle.ignores_panic = true;
+        let claim = cell.and_then(|cell| cell.usage.claim(handle.next_seq()));
+        let _claim = claim.map(|seq| self_wait::enter_claim(&self.core().control, seq));
+        body(&mut handle, None)
     }
 
     /// Returns the number of slots of the ring.
