@@ -1,6 +1,16 @@
 //! The progress of a ring as a readable file descriptor, for event loops on `epoll`, `poll` or any
 //! other call that waits for descriptors.
 //!
+//! ```text
+//! cargo add slipring-eventfd    # until it is published: --path PATH/TO/crates/slipring-eventfd
+//! ```
+//!
+//! ```text
+//!   ring ──> EventFd ─┐
+//!   sockets ──────────┼──> one epoll loop
+//!   timers ───────────┘
+//! ```
+//!
 //! A thread that waits for sockets and timers cannot sleep in a ring at the same time. `EventFd` is
 //! a descriptor that becomes readable when a ring's handle can make progress: a consumer gets
 //! events, or a producer gets room. So the loop waits for all of its sources in one place.

@@ -1,5 +1,12 @@
 //! The cores, caches and memory nodes of a machine, placements of threads on them, and pinning.
 //!
+//! ```text
+//! cargo add slipring-machine    # until it is published: --path PATH/TO/crates/slipring-machine
+//! ```
+//!
+//! For programs that choose the cores of their threads, and for measurements that say where they
+//! ran.
+//!
 //! [`Machine`] describes a machine: the current machine, a machine whose files lie below a folder,
 //! or the machine of a [`Snapshot`]. A [`Placement`] is a wish for where the threads of a graph
 //! run, and [`Machine::assign`] finds the CPUs for it, or says why there are none:

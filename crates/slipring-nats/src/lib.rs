@@ -1,5 +1,15 @@
 //! A durable engine behind a ring of `slipring`: NATS JetStream, exactly once by position.
 //!
+//! ```text
+//! cargo add slipring-nats    # until it is published: --path PATH/TO/crates/slipring-nats
+//! ```
+//!
+//! For programs whose events must survive their machine's reboot, or reach another machine.
+//!
+//! ```text
+//!   ring ──> sink (a stage) ──> stream on a NATS server ──> source ──> ring, on any machine
+//! ```
+//!
 //! A [`Sink`] is a stage that publishes each event of a ring to a stream of a NATS server, and a
 //! [`Source`] fills a ring from such a stream, on any machine. Events keep their order and their
 //! positions. None is lost or repeated, whichever process is killed.

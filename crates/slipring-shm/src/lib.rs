@@ -1,5 +1,17 @@
 //! Rings of `slipring` between processes.
 //!
+//! ```text
+//! cargo add slipring-shm    # until it is published: --path PATH/TO/crates/slipring-shm
+//! ```
+//!
+//! For market-data feeds, simulations coupled to analyses, and workers of models: programs that
+//! hand data to other programs of the same machine, any of which may be killed.
+//!
+//! ```text
+//!   process A: producer ──> segment, a ring in shared memory ──┬─> process B: analysis
+//!                                                              └─> process C: journal
+//! ```
+//!
 //! A *segment* is the shared memory of one ring: a file on tmpfs or ext4, or a memfd. A process
 //! that attaches to it is a *participant*. The stages of the ring's graph have names, and each
 //! process takes the places that it wants: the producer's, or those of stages. Handles, batches,

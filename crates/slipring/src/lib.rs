@@ -1,8 +1,9 @@
 //! Ordered messages between threads at memory speed: a ring of preallocated slots, and a graph of
 //! stages over the ring.
 //!
-//! Producers fill slots in place and publish them. Every stage sees every event, in order. No
-//! producer overwrites an event that a stage still uses.
+//! ```text
+//! cargo add slipring    # until it is published: --path PATH/TO/crates/slipring
+//! ```
 //!
 //! ```
 //! let mut out = Vec::new();
@@ -22,6 +23,11 @@
 //!  feed ──> ├ upper-1 ┤ ──> collect
 //!           └ upper-2 ┘
 //! ```
+//!
+//! Producers fill slots in place and publish them. Every stage sees every event, in order. No
+//! producer overwrites an event that a stage still uses. The library is for trading gateways, log
+//! appenders, telemetry agents, market-data feeds, model-serving workers, and simulations that are
+//! coupled to analyses; the folder `recipes` of the repository has small whole programs for them.
 //!
 //! # Which front
 //!
@@ -62,9 +68,10 @@
 //! | How do I test handlers? | [testing](guide::testing) | [`Chain::run_inline`] |
 //! | Which mistakes are common, and what do the messages say? | [misuses](guide::misuses) | [`on_warning`](waiting::on_warning) |
 //! | How do I make it faster? | [performance](guide::performance) | [`Contiguous`](markers::Contiguous), [`Chain::sample_latency`] |
+//! | Should each stage have a thread? | [threads](guide::threads) | [`Chain::threads`], [`Chain::on`] |
 //! | How many threads are worth while on many cores? | [many cores](guide::many_cores) | [`Producer::publish_batches`], [`Chain::placement`] |
 //! | How does it work, in ten minutes? | [protocol](guide::protocol) | |
-//! | I come from the Disruptor, or from QuestDB. | [migrating](guide::migrating) | |
+//! | I come from the Disruptor, from QuestDB, or from channels. | [migrating](guide::migrating) | |
 //!
 //! Features: `stream` (events as a `Stream`), `metrics` (`Report::export`). The crate
 //! `slipring-eventfd` wakes `epoll` loops. The crate `slipring-shm` puts rings into memory that
@@ -110,7 +117,6 @@
 //! values.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
-mod adapters;
 mod base;
 mod chain;
 mod consumer;
@@ -121,7 +127,6 @@ mod live;
 #[cfg(all(test, slipring_loom))]
 mod loom_models;
 mod observe;
-mod processes;
 mod producer;
 mod promise;
 #[cfg(all(test, not(slipring_loom)))]
@@ -135,6 +140,11 @@ mod wait;
 #[cfg(all(test, not(slipring_loom)))]
 #[path = "../tests/common/watchdog.rs"]
 mod watchdog;
+
+// rustdoc shows methods in the order of these lines, and few users call those of the adapters
+// and of rings between processes.
+mod adapters;
+mod processes;
 
 pub use base::fault::ok;
 pub use chain::{Chain, ring};
