@@ -112,7 +112,7 @@ fn main() -> Result<()> {
     // The subscribers' threads outlive the feed, so their scope encloses it.
     let [desk, history, ticker] = thread::scope(|scope| -> Result<_> {
         let done = slipring::ring(CAPACITY, Quote::default)
-            .write("normalise", |quote, _| quote.price = quote.hundredths as f64 / 100.0)
+            .update("normalise", |quote, _| quote.price = quote.hundredths as f64 / 100.0)
             .tap(&tap)
             .read("journal", |quote, _| {
                 journalled += 1;

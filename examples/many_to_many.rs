@@ -69,7 +69,7 @@ fn main() -> Result<()> {
     let (mut worked, mut last) = (vec![0; workers], vec![0; producers]);
     let (mut turns, mut before) = (0, None);
     let done = slipring::ring(1024, Request::default)
-        .write_pool("work", workers, |worker| {
+        .update_pool("work", workers, |worker| {
             move |request, _| {
                 request.steps = steps(request.start);
                 request.worker = worker;

@@ -225,12 +225,12 @@ impl World {
         let _ = ring.seat(seat).take(number);
         if matches!(declared.delivery, StageDelivery::Pool(_)) {
             // SAFETY: the blocks have this size, and the seat has no other handle.
-            let mut hand = unsafe { BlockConsumer::over(ring.pool_writer(stage, seat), size) };
+            let mut hand = unsafe { BlockConsumer::over(ring.pool_updater(stage, seat), size) };
             return Box::new(move |call, count| change!(&mut hand, call, count));
         }
         if declared.writes {
             // SAFETY: the blocks have this size, and the stage was declared as a writer.
-            let mut hand = unsafe { BlockConsumer::over(ring.writer(stage), size) };
+            let mut hand = unsafe { BlockConsumer::over(ring.updater(stage), size) };
             if raw {
                 let mut hand = hand.into_raw();
                 return Box::new(move |call, count| read_raw!(&mut hand, call, count, size));

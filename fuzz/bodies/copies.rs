@@ -10,7 +10,7 @@ use slipring::segment::{
 use slipring::{
     Wait,
     handles::StartAt,
-    markers::{Joined, Reading, Writing},
+    markers::{Joined, Reading, Updating},
 };
 
 use super::{CALLS, Stops, World, soon};
@@ -20,9 +20,9 @@ type Ring = SegmentRing<AtomicBytes<u64>>;
 /// A handle of a stage.
 enum Hand {
     Reads(CopyingConsumer<u64, Reading, Seated>),
-    Writes(CopyingConsumer<u64, Writing, Seated>),
-    Works(CopyingConsumer<u64, Writing, SeatedWorker>),
-    Shard(CopyingConsumer<u64, Writing, SeatedShard>),
+    Writes(CopyingConsumer<u64, Updating, Seated>),
+    Works(CopyingConsumer<u64, Updating, SeatedWorker>),
+    Shard(CopyingConsumer<u64, Updating, SeatedShard>),
     Joined(CopyingConsumer<u64, Reading, Joined>),
 }
 
@@ -91,12 +91,12 @@ impl World {
         Some(unsafe {
             match declared.delivery {
                 StageDelivery::Each if declared.writes => {
-                    Hand::Writes(Copies::over(ring.writer(stage)))
+                    Hand::Writes(Copies::over(ring.updater(stage)))
                 }
                 StageDelivery::Each => Hand::Reads(Copies::over(ring.reader(stage))),
-                StageDelivery::Pool(_) => Hand::Works(Copies::over(ring.pool_writer(stage, seat))),
+                StageDelivery::Pool(_) => Hand::Works(Copies::over(ring.pool_updater(stage, seat))),
                 StageDelivery::Shards { shards, .. } => {
-                    Hand::Shard(Copies::over(ring.shard_writer(stage, place % shards)))
+                    Hand::Shard(Copies::over(ring.shard_updater(stage, place % shards)))
                 }
                 StageDelivery::Tap(_) => {
                     let starts = [StartAt::Now, StartAt::Oldest, StartAt::At(place as u64)];

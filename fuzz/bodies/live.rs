@@ -24,7 +24,7 @@ use slipring::segment::{
 use slipring::{
     Wait,
     errors::{ClaimError, WaitError},
-    markers::{Reading, Writing},
+    markers::{Reading, Updating},
 };
 
 #[path = "contents.rs"]
@@ -159,7 +159,7 @@ impl Proof for Dead {
 
 enum Hand {
     Reads(SegmentConsumer<u64, Reading, Seated>),
-    Writes(SegmentConsumer<u64, Writing, Seated>),
+    Writes(SegmentConsumer<u64, Updating, Seated>),
 }
 
 struct World {
@@ -289,7 +289,7 @@ impl World {
         let _ = ring.seat(stage).take(number);
         match self.declaration.stages[stage].writes {
             // SAFETY: the stage has no other handle, and was declared as a writer.
-            true => Hand::Writes(unsafe { ring.writer(stage) }),
+            true => Hand::Writes(unsafe { ring.updater(stage) }),
             // SAFETY: as above.
             false => Hand::Reads(unsafe { ring.reader(stage) }),
         }
@@ -335,7 +335,7 @@ macro_rules! call {
     }};
 }
 
-fn write(hand: &mut SegmentConsumer<u64, Writing, Seated>, call: u8, count: usize) {
+fn write(hand: &mut SegmentConsumer<u64, Updating, Seated>, call: u8, count: usize) {
     match call % 4 {
         0 => told(hand.pass_over_suspects().err()),
         1 => {

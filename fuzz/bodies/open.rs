@@ -35,10 +35,11 @@ fn template() -> &'static [u8] {
     BYTES.get_or_init(|| {
         let path = path("template");
         let made = Segment::<u64>::create_at(&path).capacity(4).participants(4);
-        let made = made.writer("scale").reader("store").after(["scale"]).build().unwrap();
+        let made = made.updater("scale").reader("store").after(["scale"]).build().unwrap();
         // SAFETY: no other process knows the path.
         let attached = unsafe { made.attach() }.unwrap();
-        let (mut tx, mut scale) = (attached.producer().unwrap(), attached.writer("scale").unwrap());
+        let (mut tx, mut scale) =
+            (attached.producer().unwrap(), attached.updater("scale").unwrap());
         (0..3).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
         scale.poll(2, |_, _| ()).unwrap();
         let _ = scale.batch(1).unwrap();
@@ -126,7 +127,7 @@ unsafe fn attach(segment: &Segment<u64>) {
 }
 
 fn stages(attached: &Attached<u64>) {
-    if let Ok(mut scale) = attached.writer("scale") {
+    if let Ok(mut scale) = attached.updater("scale") {
         let suspects = scale.suspects();
         let _ = scale.try_batch(9).map(|batch| (batch.suspects(), batch.iter().sum::<u64>()));
         let _ = scale.poll(1, |slot, at| *slot += u64::from(suspects.contains(at.seq)));

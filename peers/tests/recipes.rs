@@ -25,7 +25,8 @@ const JAVA: &[(&str, &str)] = &[("dead_letters", "DeadLetters"), ("order_gateway
 
 /// Returns the lines that the head of a recipe promises.
 fn promised(recipe: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../recipes/src/bin/{recipe}.rs"));
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../recipes/src/bin/{recipe}.rs"));
     let source = fs::read_to_string(path).unwrap();
     let (_, promise) = source.split_once("//! It prints:\n//!\n//! ```text\n").expect("no promise");
     let (lines, _) = promise.split_once("//! ```\n").expect("the promise has no end");
@@ -64,7 +65,9 @@ fn incumbents_do_the_same_work() {
 
 #[test]
 fn incumbents_in_java_do_the_same_work() {
-    let has = |tool: &str| Command::new(tool).arg("-version").output().is_ok_and(|out| out.status.success());
+    let has = |tool: &str| {
+        Command::new(tool).arg("-version").output().is_ok_and(|out| out.status.success())
+    };
     if !["java", "javac", "mvn"].into_iter().all(has) {
         return println!("skipping the incumbents in Java: install a JDK and Maven");
     }

@@ -57,7 +57,7 @@ fn places_tell_who_is_there_and_how_far() {
         assert_eq!(place(&lines, free).last_chunk(), Some(&["-", "free", "0"]), "{lines:#?}");
     }
 
-    let (mut tx, mut scale) = (attached.producer().unwrap(), attached.writer("scale").unwrap());
+    let (mut tx, mut scale) = (attached.producer().unwrap(), attached.updater("scale").unwrap());
     (0..4).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
     scale.poll(3, |slot, _| *slot *= 2).unwrap();
     let mut holder = Process::start(&name, "reader", "store");
@@ -93,7 +93,7 @@ fn one_segment_is_shown_in_detail() {
     // SAFETY: only these tests open the segment.
     let attached = unsafe { name.make().attach_as("maker").unwrap() };
     let mut tx = attached.producer().unwrap();
-    let mut scale = attached.writer("scale").unwrap();
+    let mut scale = attached.updater("scale").unwrap();
     (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
     assert_eq!(scale.batch(2).unwrap().len(), 2); // lent, not released
     let path = name.path();
@@ -101,7 +101,7 @@ fn one_segment_is_shown_in_detail() {
         let (code, out, err) = ls(&[asked]);
         assert_eq!((code, err.as_str()), (0, ""), "{out}");
         let pid = std::process::id().to_string();
-        for shown in [path.to_str().unwrap(), "0..2", "writes", "1 of 64 participants", &pid] {
+        for shown in [path.to_str().unwrap(), "0..2", "updates", "1 of 64 participants", &pid] {
             assert!(out.contains(shown), "{shown}: {out}");
         }
         assert!(out.lines().all(|line| line == line.trim_end()), "{out:?}");
@@ -186,7 +186,7 @@ fn a_stopped_process_is_evicted() {
     let name = Name::new("evict");
     // SAFETY: only these tests open the segment.
     let attached = unsafe { name.make().attach_as("maker").unwrap() };
-    let (mut tx, mut scale) = (attached.producer().unwrap(), attached.writer("scale").unwrap());
+    let (mut tx, mut scale) = (attached.producer().unwrap(), attached.updater("scale").unwrap());
     (0..3).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
     scale.poll(3, |_, _| ()).unwrap();
     let mut holder = Process::start(&name, "reader", "store");
@@ -239,7 +239,7 @@ fn what_cannot_be_evicted_is_said_with_what_to_do() {
     }
     // A dead process is recovered.
     let mut tx = attached.producer().unwrap();
-    let mut scale = attached.writer("scale").unwrap();
+    let mut scale = attached.updater("scale").unwrap();
     (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
     scale.poll(2, |_, _| ()).unwrap();
     Process::start(&name, "reader", "store").kill();

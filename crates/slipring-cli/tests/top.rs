@@ -136,7 +136,7 @@ fn lines_tell_positions_lags_and_who_waits_for_whom() {
     assert_eq!(block.values("scale", keys), ["0", "0", "0%", "free", "producer"]);
     assert_eq!(block.notes()[0], "no process produces: the next one goes on at 0");
 
-    let (mut tx, mut scale) = (me.producer().unwrap(), me.writer("scale").unwrap());
+    let (mut tx, mut scale) = (me.producer().unwrap(), me.updater("scale").unwrap());
     publish(&mut tx, 3);
     scale.poll(3, |_, _| ()).unwrap();
     let holder = Process::start(&name, "reader", "store");
@@ -177,7 +177,7 @@ fn the_dead_and_the_stopped_are_told_with_what_to_do() {
     let _watched = watched();
     let name = Name::new("dead");
     let me = attach(&name.make());
-    let (mut tx, mut scale) = (me.producer().unwrap(), me.writer("scale").unwrap());
+    let (mut tx, mut scale) = (me.producer().unwrap(), me.updater("scale").unwrap());
     publish(&mut tx, 4);
     scale.poll(4, |_, _| ()).unwrap();
     let mut holder = Process::start(&name, "reader", "store");
@@ -469,9 +469,9 @@ fn a_process_that_goes_on_without_a_name_is_told_of() {
     let me = attach(&name.make());
     let mut tx = me.producer().unwrap();
     publish(&mut tx, 1);
-    me.writer("scale").unwrap().poll(1, |_, _| ()).unwrap();
+    me.updater("scale").unwrap().poll(1, |_, _| ()).unwrap();
     publish(&mut tx, 1);
-    me.writer("scale").unwrap().poll(1, |_, _| ()).unwrap();
+    me.updater("scale").unwrap().poll(1, |_, _| ()).unwrap();
     let mut holder = Process::start(&name, "reader", "store");
     let mut looking = Looking::start(&[&name.0, "--interval", "0.02"]);
     looking.until(&name, |block| block.value("store", None, "state") == "alive");
@@ -517,7 +517,7 @@ fn each_look_is_a_json_object() {
     let _watched = watched();
     let name = Name::new("json");
     let me = attach(&name.make());
-    let (mut tx, mut scale) = (me.producer().unwrap(), me.writer("scale").unwrap());
+    let (mut tx, mut scale) = (me.producer().unwrap(), me.updater("scale").unwrap());
     publish(&mut tx, 4);
     scale.poll(3, |_, _| ()).unwrap();
     let (code, out, err) = run("top", &[&name.0, "--json", "--count", "2", "--interval", "0.02"]);

@@ -313,12 +313,12 @@ fn each_worker_of_a_pool_has_its_own_loop() {
     let _watched = watchdog::watched();
     const COUNT: u64 = 20_000;
     let graph = Graph::new(4, || 0u64);
-    let work = graph.pool_writer("work", 2);
+    let work = graph.pool_updater("work", 2);
     let end = graph.reader("end").after(&work);
     let ring = graph.build().unwrap();
     let (mut tx, mut end) = (ring.producer(), ring.reader(end));
     let workers: Vec<_> = ring
-        .pool_writers(work)
+        .pool_updaters(work)
         .into_iter()
         .map(|mut worker| {
             thread::spawn(move || {

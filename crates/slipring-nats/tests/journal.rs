@@ -183,7 +183,7 @@ fn a_sink_is_a_stage_of_a_chain() {
         let (next, watch) = (open.next_seq(), open.watch());
         slipring::ring(256, || 0u64)
             .first_seq(next)
-            .write("mix", |value, at| {
+            .update("mix", |value, at| {
                 assert_eq!(*value, at.seq);
                 *value = event(*value);
             })

@@ -224,8 +224,8 @@ pub mod other_languages {}
 pub use attach::evict::evict;
 pub use attach::remove::{remove, remove_at};
 pub use contents::{
-    Contents, Event, Handles, PoolReader, PoolWriter, Producer, Reader, ShardReader, ShardWriter,
-    SharedProducer, Subscription, Writer,
+    Contents, Event, Handles, PoolReader, PoolUpdater, Producer, Reader, ShardReader, ShardUpdater,
+    SharedProducer, Subscription, Updater,
 };
 pub use errors::segment::SegmentError;
 pub use handles::{attached::Attached, builder::Builder, copies::Copies, segment::Segment};

@@ -16,7 +16,7 @@ use slipring::errors::{BatchError, WaitError};
 use slipring::segment::shard_of_bytes;
 use slipring_shm::parts::layout::{Head, STAGES_AT, StageRecord};
 use slipring_shm::{
-    Attached, Builder, OnDeath, Segment, ShardReader, ShardWriter,
+    Attached, Builder, OnDeath, Segment, ShardReader, ShardUpdater,
     blocks::Blocks,
     errors::{HeaderProblem, Problem},
     inspect,
@@ -147,8 +147,8 @@ fn stages_of_shards_follow_each_other() {
     const COUNT: u64 = 5_000;
     let (size, first, second) = (24, 0..8, 16..20);
     for inside in [false, true] {
-        let declared = blocks(16, size, 8).producers(2).shard_writer("first", 2, first.clone());
-        let declared = declared.shard_writer("second", 3, second.clone()).after(["first"]);
+        let declared = blocks(16, size, 8).producers(2).shard_updater("first", 2, first.clone());
+        let declared = declared.shard_updater("second", 3, second.clone()).after(["first"]);
         let declared = declared.reader("end").after(["second"]);
         let declared = if inside { declared.stamps_inside() } else { declared };
         let me = attach(&declared.build().unwrap());
@@ -170,7 +170,7 @@ fn stages_of_shards_follow_each_other() {
             }
             for (name, key, shards) in stages {
                 for shard in 0..shards {
-                    let mut handle = me.shard_writer(name, shard).unwrap();
+                    let mut handle = me.shard_updater(name, shard).unwrap();
                     scope.spawn(move || {
                         let mut next: [[usize; 2]; 10] = std::array::from_fn(|key| [key; 2]);
                         loop {
@@ -260,11 +260,11 @@ fn raw_handles_of_a_shard() {
     let _watched = watched();
     let (size, key) = (8, 0..8);
     for inside in [false, true] {
-        let declared = blocks(4, size, 8).shard_writer(BOOKS, 2, key.clone());
+        let declared = blocks(4, size, 8).shard_updater(BOOKS, 2, key.clone());
         let declared = if inside { declared.stamps_inside() } else { declared };
         let me = attach(&declared.build().unwrap());
         let mut tx = me.producer().unwrap().into_raw();
-        let mut books = [0, 1].map(|shard| me.shard_writer(BOOKS, shard).unwrap().into_raw());
+        let mut books = [0, 1].map(|shard| me.shard_updater(BOOKS, shard).unwrap().into_raw());
         for round in 0..9 {
             let first = tx.try_claim(3).unwrap();
             let mut expected = [0, 1].map(|_| Vec::new());
@@ -321,7 +321,7 @@ fn wrong_keys_are_refused() {
         let declared = [
             new().block(24, 8).shard_reader("risk", 2, key.clone()),
             // A builder may be given the key before the size of a block.
-            new().shard_writer("risk", 2, key.clone()).block(24, 8).stamps_inside(),
+            new().shard_updater("risk", 2, key.clone()).block(24, 8).stamps_inside(),
             new().block(24, 8).reader("all").shard_reader("risk", 2, key.clone()).after(["all"]),
         ];
         for declared in declared {
@@ -361,7 +361,7 @@ fn wrong_keys_are_refused() {
         assert_problem!(refused, Problem::Declaration { .. });
     }
     assert_problem!(blocks(2, 8, 8).shard_reader("a", 3, 0..8).build(), Problem::Graph(_));
-    let messages = Segment::<Messages>::create_memfd("refused").capacity(4).writer("all").build();
+    let messages = Segment::<Messages>::create_memfd("refused").capacity(4).updater("all").build();
     let refused = problem(messages);
     assert!(refused.message.contains("messages do not have"), "{}", refused.message);
 }
@@ -371,18 +371,18 @@ fn wrong_keys_are_refused() {
 #[test]
 fn places_of_shards() {
     let _watched = watched();
-    let declared = blocks(8, 8, 8).shard_writer(BOOKS, 2, 0..8).reader("end").after([BOOKS]);
+    let declared = blocks(8, 8, 8).shard_updater(BOOKS, 2, 0..8).reader("end").after([BOOKS]);
     let me = attach(&declared.build().unwrap());
-    let _first = me.shard_writer(BOOKS, 0).unwrap();
+    let _first = me.shard_updater(BOOKS, 0).unwrap();
     for (problem, of) in [
-        (problem(me.shard_writer(BOOKS, 0)), "runs `books, shard 0`"),
-        (problem(me.shard_writer(BOOKS, 2)), "has no shard 2: its 2 shards"),
-        (problem(me.shard_writer(BOOKS, usize::MAX)), "has no shard"),
-        (problem(me.shard_reader(BOOKS, 1)), "shards: `shard_writer`"),
+        (problem(me.shard_updater(BOOKS, 0)), "runs `books, shard 0`"),
+        (problem(me.shard_updater(BOOKS, 2)), "has no shard 2: its 2 shards"),
+        (problem(me.shard_updater(BOOKS, usize::MAX)), "has no shard"),
+        (problem(me.shard_reader(BOOKS, 1)), "shards: `shard_updater`"),
         (problem(me.reader(BOOKS)), "declared with shards"),
-        (problem(me.pool_writer(BOOKS)), "declared with shards"),
+        (problem(me.pool_updater(BOOKS)), "declared with shards"),
         (problem(me.shard_reader("end", 0)), "one handle sees each event"),
-        (problem(me.shard_writer("none", 0)), "no stage `none`"),
+        (problem(me.shard_updater("none", 0)), "no stage `none`"),
     ] {
         assert!(problem.message.contains(of), "{}", problem.message);
     }
@@ -438,7 +438,7 @@ const SIZE: usize = 1000;
 /// Runs the first shard of a segment until it is killed.
 fn role_shard() {
     let me = attach(&Segment::<Blocks>::open(value("NAME")).unwrap());
-    let mut first = me.shard_writer(BOOKS, 0).unwrap();
+    let mut first = me.shard_updater(BOOKS, 0).unwrap();
     let mut batch = first.batch(2).unwrap();
     batch.get_mut(0).unwrap().fill(0xFF);
     say(format!("{} {}", batch.first_seq(), batch.len()));
@@ -454,12 +454,12 @@ fn a_killed_shard_is_followed_by_another_process() {
     for inside in [false, true] {
         let name = Name::new();
         let made = Segment::<Blocks>::create(&name.0).capacity(8).block(SIZE, 8);
-        let made = made.notice(Duration::from_millis(2)).shard_writer(BOOKS, 2, KEY);
+        let made = made.notice(Duration::from_millis(2)).shard_updater(BOOKS, 2, KEY);
         let made = made.on_death(OnDeath::Tell).reader("end").after([BOOKS]);
         let made = if inside { made.stamps_inside() } else { made };
         let me = attach(&made.build().unwrap());
         let (mut tx, mut end) = (me.producer().unwrap(), me.reader("end").unwrap());
-        let mut second = me.shard_writer(BOOKS, 1).unwrap();
+        let mut second = me.shard_updater(BOOKS, 1).unwrap();
         let numbers = [0, 1].map(|shard| number_of(shard, SIZE, &KEY, 0));
         let sent = [1, 0, 0, 1, 0, 1, 0, 0];
         for shard in sent {
@@ -474,7 +474,7 @@ fn a_killed_shard_is_followed_by_another_process() {
             (summary.contents, summary.event_size, books.delivery, books.held, at)
         };
         assert_eq!(look(), ("blocks", SIZE as u64, "shards", 3, vec![1, 0]));
-        let taken = problem(me.shard_writer(BOOKS, 0));
+        let taken = problem(me.shard_updater(BOOKS, 0));
         assert!(matches!(taken.of(), Problem::Taken { .. }), "{}", taken.message);
         assert_eq!(work(&mut second, 1), [0, 3, 5]);
         role.kill();
@@ -483,7 +483,7 @@ fn a_killed_shard_is_followed_by_another_process() {
         let error = end.batch(1).map(drop);
         let Err(WaitError::PeerDead(dead)) = &error else { panic!("{error:?}") };
         assert_eq!((dead.stage.as_str(), dead.shard), (BOOKS, Some(0)));
-        let mut next = retry(|| me.shard_writer(BOOKS, 0)).unwrap();
+        let mut next = retry(|| me.shard_updater(BOOKS, 0)).unwrap();
         let suspects = next.suspects();
         assert_eq!((next.redelivered(), suspects.len()), ((1..3).into(), 2));
         assert!((0..8).all(|seq| suspects.contains(seq) == (seq == 1 || seq == 2)));
@@ -509,7 +509,7 @@ fn a_killed_shard_is_followed_by_another_process() {
 }
 
 /// Handles the available blocks, and returns their positions.
-fn work(shard: &mut ShardWriter<Blocks>, number: usize) -> Vec<u64> {
+fn work(shard: &mut ShardUpdater<Blocks>, number: usize) -> Vec<u64> {
     let mut seen = Vec::new();
     let handled = shard.poll(usize::MAX, |block, at| {
         assert_eq!(of(block, &KEY, 2), number, "a block of another shard");

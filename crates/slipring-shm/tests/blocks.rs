@@ -118,14 +118,14 @@ fn a_panic_releases_the_handled_blocks() {
 #[test]
 fn blocks_have_pools_taps_and_several_producers() {
     let _watched = watched();
-    let declared = blocks(8, 32, 8).producers(2).tap("viewers", 2).pool_writer("work", 2);
-    let declared = declared.after(["viewers"]).writer("mark").after(["work"]);
+    let declared = blocks(8, 32, 8).producers(2).tap("viewers", 2).pool_updater("work", 2);
+    let declared = declared.after(["viewers"]).updater("mark").after(["work"]);
     let attached = attach(&declared.build().unwrap());
     let (mut one, mut other) =
         (attached.shared_producer().unwrap(), attached.shared_producer().unwrap());
     let mut viewer = attached.subscribe("viewers", StartAt::Now).unwrap();
-    let mut worker = attached.pool_writer("work").unwrap();
-    let mut mark = attached.writer("mark").unwrap();
+    let mut worker = attached.pool_updater("work").unwrap();
+    let mut mark = attached.updater("mark").unwrap();
     for seq in 0..40u64 {
         let tx = if seq.is_multiple_of(2) { &mut one } else { &mut other };
         if seq.is_multiple_of(5) {
@@ -203,7 +203,7 @@ fn raw_handles_go_by_position() {
 
 fn role_blocks() {
     let attached = attach(&Segment::<Blocks>::open(value("NAME")).unwrap());
-    let mut all = attached.writer("all").unwrap();
+    let mut all = attached.updater("all").unwrap();
     let mut batch = all.batch(2).unwrap();
     batch.get_mut(0).unwrap().fill(0xFF);
     say(batch.len());
@@ -216,14 +216,14 @@ fn role_blocks() {
 fn the_next_of_a_killed_stage_is_lent_its_blocks_again() {
     let _watched = watched();
     let name = Name::new();
-    let segment = Segment::<Blocks>::create(&name.0).capacity(4).block(1000, 8).writer("all");
+    let segment = Segment::<Blocks>::create(&name.0).capacity(4).block(1000, 8).updater("all");
     let attached = attach(&segment.build().unwrap());
     let mut tx = attached.producer().unwrap();
     (0..3).for_each(|seq| _ = tx.publish(|block| fill(block, seq)).unwrap());
     let mut role = Role::start("blocks", &[("NAME", &name.0)]);
     assert_eq!(role.hear(), "2");
     role.kill();
-    let mut all = common::oracle::retry(|| attached.writer("all")).unwrap();
+    let mut all = common::oracle::retry(|| attached.updater("all")).unwrap();
     let suspects = all.suspects();
     assert_eq!((all.redelivered(), suspects.len()), ((0..2).into(), 2));
     let batch = all.batch(8).unwrap();
@@ -236,7 +236,7 @@ fn the_next_of_a_killed_stage_is_lent_its_blocks_again() {
 
 fn role_worker() {
     let attached = attach(&Segment::<Blocks>::open(value("NAME")).unwrap());
-    let mut worker = attached.pool_writer("work").unwrap();
+    let mut worker = attached.pool_updater("work").unwrap();
     let mut batch = worker.batch(1).unwrap();
     batch.get_mut(0).unwrap()[..8].fill(0xFF);
     say(batch.len());
@@ -251,13 +251,13 @@ fn a_colleague_of_a_killed_worker_is_told_which_blocks_may_be_half_written() {
     for (first, raw) in [(7, false), (7, true), (u64::MAX, false), (u64::MAX, true)] {
         let name = Name::new();
         let segment = Segment::<Blocks>::create(&name.0).capacity(4).block(16, 8);
-        let segment = segment.pool_writer("work", 2).first_seq(first).build().unwrap();
+        let segment = segment.pool_updater("work", 2).first_seq(first).build().unwrap();
         let attached = attach(&segment);
         let mut tx = attached.producer().unwrap();
         tx.publish(|block| block.fill(1)).unwrap();
         let mut role = Role::start("worker", &[("NAME", &name.0)]);
         assert_eq!(role.hear(), "1");
-        let mut other = attached.pool_writer("work").unwrap();
+        let mut other = attached.pool_updater("work").unwrap();
         role.kill();
         let expected = SeqRange::from(first..first.wrapping_add(1));
         if raw {
@@ -305,7 +305,7 @@ fn ranges_of_positions_reach_across_the_wrap() {
     };
     let segment = Segment::<u64>::create_memfd("wrap").capacity(8).first_seq(first);
     let segment = segment.reader("reads").shard_reader("shard", 1, |number| number);
-    let segment = segment.writer("writes").after(["reads", "shard"]).build().unwrap();
+    let segment = segment.updater("writes").after(["reads", "shard"]).build().unwrap();
     let attached = attach(&segment);
     let mut tx = attached.producer().unwrap();
     (0..5).for_each(|number| _ = tx.publish(|slot| *slot = number).unwrap());
@@ -323,22 +323,22 @@ fn ranges_of_positions_reach_across_the_wrap() {
     expect(shard.redelivered());
     assert_eq!(shard.poll(8, |_, _| ()).unwrap(), 5);
     assert_eq!(attached.reader("reads").unwrap().poll(8, |_, _| ()).unwrap(), 5);
-    let mut writer = attached.writer("writes").unwrap();
+    let mut writer = attached.updater("writes").unwrap();
     assert_eq!(writer.batch(3).unwrap().len(), 3);
     drop(writer);
-    let mut writer = attached.writer("writes").unwrap();
+    let mut writer = attached.updater("writes").unwrap();
     expect(writer.suspects());
     assert_eq!(writer.batch(8).unwrap().suspects(), 3);
     expect(writer.into_raw().suspects());
 
-    let declared = blocks(8, 16, 8).first_seq(first).writer("writes").build().unwrap();
+    let declared = blocks(8, 16, 8).first_seq(first).updater("writes").build().unwrap();
     let attached = attach(&declared);
     let mut tx = attached.producer().unwrap();
     (0..5).for_each(|seq| _ = tx.publish(|block| fill(block, seq)).unwrap());
-    let mut writer = attached.writer("writes").unwrap();
+    let mut writer = attached.updater("writes").unwrap();
     assert_eq!(writer.batch(3).unwrap().len(), 3);
     drop(writer);
-    let mut writer = attached.writer("writes").unwrap();
+    let mut writer = attached.updater("writes").unwrap();
     expect(writer.suspects());
     assert_eq!(writer.batch(8).unwrap().suspects(), 3);
     let raw = writer.into_raw();
@@ -390,7 +390,7 @@ fn wrong_blocks_are_refused() {
         assert!(matches!(refused.of(), Problem::TypeName { .. }), "{}", refused.message);
     }
     let messages = || Segment::<Messages>::create_memfd("messages").capacity(4);
-    for declared in [messages().writer("all"), messages().pool_reader("all", 2)] {
+    for declared in [messages().updater("all"), messages().pool_reader("all", 2)] {
         let refused = problem(declared.build());
         assert!(refused.message.contains("stage `all`"), "{}", refused.message);
     }

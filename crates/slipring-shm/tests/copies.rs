@@ -170,9 +170,9 @@ fn a_shortened_file_ends_the_process_by_sigbus() {
 fn graph(name: &str, number: usize) -> Test {
     let made = Test::create(name).capacity(CAPACITY).notice(Duration::from_millis(1));
     let made = match number {
-        0 => made.writer("first").reader("last").after(["first"]),
-        1 => made.producers(2).pool_writer("first", 2).reader("last").after(["first"]),
-        2 => made.shard_writer("first", 2, |block| &block.seq).reader("last").after(["first"]),
+        0 => made.updater("first").reader("last").after(["first"]),
+        1 => made.producers(2).pool_updater("first", 2).reader("last").after(["first"]),
+        2 => made.shard_updater("first", 2, |block| &block.seq).reader("last").after(["first"]),
         _ => made.producers(2).tap("first", 3).reader("last").after(["first"]),
     };
     made.on_death(OnDeath::Fail).build().unwrap()
@@ -297,9 +297,9 @@ fn role_copier() {
         }
         for _ in 0..150 {
             let taken = match number {
-                0 => copies.writer("first").map(work),
-                1 => copies.pool_writer("first").map(work),
-                2 => (0..2).try_for_each(|shard| copies.shard_writer("first", shard).map(work)),
+                0 => copies.updater("first").map(work),
+                1 => copies.pool_updater("first").map(work),
+                2 => (0..2).try_for_each(|shard| copies.shard_updater("first", shard).map(work)),
                 _ => copies.subscribe("first", StartAt::Oldest).map(work),
             };
             count(taken);
@@ -330,8 +330,8 @@ macro_rules! works {
 }
 
 works!(
-    Reading Seated, Writing Seated, Writing SeatedWorker,
-    Writing SeatedShard, Reading Joined
+    Reading Seated, Updating Seated, Updating SeatedWorker,
+    Updating SeatedShard, Reading Joined
 );
 
 /// While another process stores any bytes anywhere in the file, the worst that calls of a copying
@@ -370,7 +370,7 @@ fn a_call_with_a_deadline_ends_by_it() {
     tx.publish_batch(&[block(0), block(1)]).unwrap();
     assert!(matches!(tx.publish_by(soon(), &block(2)), Err(ClaimError::TimedOut(_))));
     assert_problem!(copies.producer(), Problem::Taken { .. });
-    assert_problem!(copies.writer("all"), Problem::Access { .. });
+    assert_problem!(copies.updater("all"), Problem::Access { .. });
     assert_problem!(copies.reader("other"), Problem::NoStage { .. });
     assert_problem!(copies.shared_producer(), Problem::Producers { declared: 1 });
     assert_problem!(copies.subscribe("all", StartAt::Now), Problem::Delivery { .. });

@@ -335,7 +335,7 @@ fn each_access() {
         let segment = builder(&name, 0);
         let segment = match access {
             0 => segment.reader("one"),
-            1 => segment.writer("one"),
+            1 => segment.updater("one"),
             _ => panic!("{access} is a new access: test the clients with it"),
         };
         let attached = join(&segment.build().unwrap());

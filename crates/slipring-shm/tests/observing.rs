@@ -463,12 +463,12 @@ fn shards_hold_events_and_slots() {
     let Some(client) = Client::new() else { return };
     for (first, is_last) in [(0, false), (0, true), (FIRSTS[1], false), (FIRSTS[4], true)] {
         let name = Name::new();
-        let graph = builder(&name, first).shard_writer("books", 3, |item| &item.words[0]);
+        let graph = builder(&name, first).shard_updater("books", 3, |item| &item.words[0]);
         let graph = if is_last { graph } else { graph.reader("end").after(["books"]) };
         let attached = join(&graph.build().unwrap());
         client.agrees(&name);
         let mut tx = attached.producer().unwrap();
-        let mut shards = [0, 1, 2].map(|shard| attached.shard_writer("books", shard).unwrap());
+        let mut shards = [0, 1, 2].map(|shard| attached.shard_updater("books", shard).unwrap());
         publish!(tx, 3);
         tx.claim_n(5).unwrap().publish();
         let mut released = 0;

@@ -17,7 +17,7 @@ use slipring::{
     raw::SeqRange,
 };
 use slipring_shm::parts::layout::HEAD;
-use slipring_shm::{Attached, PoolWriter, Producer, Reader, errors::Problem};
+use slipring_shm::{Attached, PoolUpdater, Producer, Reader, errors::Problem};
 
 const CAPACITY: u64 = 16;
 const POOL: &str = "work";
@@ -44,9 +44,9 @@ fn join(segment: &Test) -> Attached<Block> {
 }
 
 /// Takes a worker's place, as soon as no killed process holds it any more.
-fn worker(attached: &Attached<Block>) -> PoolWriter<Block> {
+fn worker(attached: &Attached<Block>) -> PoolUpdater<Block> {
     loop {
-        match retry(|| attached.pool_writer(POOL)) {
+        match retry(|| attached.pool_updater(POOL)) {
             Ok(worker) => return worker,
             Err(error) if matches!(error.problem(), Problem::AllTaken { .. }) => {}
             Err(error) => panic!("{error}"),
@@ -67,7 +67,7 @@ fn handle(event: &mut Block, seq: u64, again: &SeqRange) {
 
 /// Handles a batch. Releases the first event alone, and then all others but the last `keep`. The
 /// handle would be lent those again.
-fn work(worker: &mut PoolWriter<Block>, keep: usize) -> usize {
+fn work(worker: &mut PoolUpdater<Block>, keep: usize) -> usize {
     match worker.try_batch(usize::MAX) {
         Ok(mut batch) => {
             let (first, again, len) = (batch.first_seq(), batch.redelivered(), batch.len());
@@ -85,7 +85,7 @@ fn work(worker: &mut PoolWriter<Block>, keep: usize) -> usize {
 impl World {
     fn new() -> World {
         let segment = Test::create_memfd("pools").capacity(CAPACITY);
-        let segment = segment.notice(Duration::from_millis(2)).pool_writer(POOL, 2);
+        let segment = segment.notice(Duration::from_millis(2)).pool_updater(POOL, 2);
         let segment = segment.reader(END).after([POOL]).build().unwrap();
         let me = join(&segment);
         World { segment, me }
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// Makes a victim's handle, and lets it handle some chunks, so that its next chunk is longer.
-    fn victim(&self) -> PoolWriter<Block> {
+    fn victim(&self) -> PoolUpdater<Block> {
         let mut victim = worker(&join(&self.segment));
         (0..4).for_each(|_| _ = work(&mut victim, 0));
         victim
@@ -110,7 +110,7 @@ impl World {
 struct Survivors {
     tx: Producer<Block>,
     sent: u64,
-    worker: PoolWriter<Block>,
+    worker: PoolUpdater<Block>,
     end: Reader<Block>,
 }
 
@@ -275,7 +275,7 @@ fn victim_adopts(world: &World) {
 fn victim_joins(world: &World) {
     let me = join(&world.segment);
     mark();
-    let victim = me.pool_writer(POOL);
+    let victim = me.pool_updater(POOL);
     mark();
     std::mem::forget(victim);
 }
@@ -376,17 +376,17 @@ fn places_of_workers() {
     let _watched = watched();
     let world = World::new();
     let (one, _other) = (worker(&world.me), worker(&world.me));
-    let full = problem(world.me.pool_writer(POOL));
+    let full = problem(world.me.pool_updater(POOL));
     let Problem::AllTaken { places: 2, pids, .. } = full.of() else { panic!("{}", full.message) };
     assert_eq!(pids[..], [std::process::id(); 2]);
     drop(one);
     drop(worker(&world.me));
     for (problem, of) in [
         (problem(world.me.reader(POOL)), "declared as a pool"),
-        (problem(world.me.writer(POOL)), "declared as a pool"),
-        (problem(world.me.pool_reader(POOL)), "a pool: `pool_writer`"),
+        (problem(world.me.updater(POOL)), "declared as a pool"),
+        (problem(world.me.pool_reader(POOL)), "a pool: `pool_updater`"),
         (problem(world.me.pool_reader(END)), "one handle sees each event"),
-        (problem(world.me.pool_writer("none")), "no stage `none`"),
+        (problem(world.me.pool_updater("none")), "no stage `none`"),
     ] {
         assert!(problem.message.contains(of), "{}", problem.message);
     }
@@ -403,7 +403,7 @@ fn places_of_workers() {
 fn a_pool_is_inspected() {
     let _watched = watched();
     let name = Name::new();
-    let segment = Test::create(&name.0).capacity(16).pool_writer(POOL, 2).build().unwrap();
+    let segment = Test::create(&name.0).capacity(16).pool_updater(POOL, 2).build().unwrap();
     let me = join(&segment);
     let look = || {
         let summary = slipring_shm::inspect(&name.0).unwrap();

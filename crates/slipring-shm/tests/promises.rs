@@ -332,7 +332,7 @@ fn a_ring_that_is_no_promise_is_refused() {
     let lacks = [
         segment(|ring| ring.capacity(1).reader("waiter").reader("log")),
         segment(|ring| ring.capacity(1).reader("log")),
-        segment(|ring| ring.capacity(1).writer("waiter")),
+        segment(|ring| ring.capacity(1).updater("waiter")),
         segment(|ring| ring.capacity(1).tap("waiter", 2)),
         segment(|ring| ring.capacity(2).reader("waiter")),
         segment(|ring| ring.capacity(1).producers(2).reader("waiter")),

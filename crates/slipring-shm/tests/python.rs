@@ -54,7 +54,7 @@ fn one_producer_and_a_graph_of_stages() {
     for first in FIRSTS {
         let at = |count: u64| first.wrapping_add(count);
         let name = Name::new();
-        let segment = builder(&name, first).writer("double").on_death(OnDeath::Tell);
+        let segment = builder(&name, first).updater("double").on_death(OnDeath::Tell);
         let segment = segment.reader("journal").after(["double"]).reader("view").after(["double"]);
         let segment = segment.reader("last").after(["journal", "view"]).on_death(OnDeath::Fail);
         let segment = segment.producer_on_death(OnDeath::Tell).participants(3).build().unwrap();
@@ -64,7 +64,7 @@ fn one_producer_and_a_graph_of_stages() {
         let mut tx = attached.producer().unwrap();
         publish!(tx, 2);
         tx.claim_n(3).unwrap().publish();
-        let mut double = attached.writer("double").unwrap();
+        let mut double = attached.updater("double").unwrap();
         let mut journal = attached.reader("journal").unwrap();
         // The stage stops in the middle of a run.
         assert_eq!(double.batch(3).unwrap().len(), 3);
@@ -151,12 +151,12 @@ fn pools_of_one_and_of_several_producers() {
         for producers in [1, 2] {
             let name = Name::new();
             let segment = builder(&name, first).producers(producers).pool_reader("share", 3);
-            let segment = segment.reader("end").after(["share"]).pool_writer("more", 2);
+            let segment = segment.reader("end").after(["share"]).pool_updater("more", 2);
             let segment = segment.after(["end"]).build().unwrap();
             let attached = join(&segment);
             client.agrees(&name);
             let mut end = attached.reader("end").unwrap();
-            let mut more = attached.pool_writer("more").unwrap();
+            let mut more = attached.pool_updater("more").unwrap();
             let mut workers = [(); 2].map(|()| attached.pool_reader("share").unwrap());
             let mut look = |publish: &mut dyn FnMut()| {
                 for round in 0..4 {

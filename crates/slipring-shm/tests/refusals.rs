@@ -76,9 +76,9 @@ fn deliveries() {
     let attached = attach(&segment.build().unwrap());
     let words = ["pool", "shards", "tap"];
     let told = [
-        ("each", "one handle sees each event: ask for it by `reader` or `writer`", None),
-        ("pool", "as a pool: ask for it by `pool_reader` or `pool_writer`", Some(0)),
-        ("shards", "with shards: ask for one by `shard_reader` or `shard_writer`", Some(1)),
+        ("each", "one handle sees each event: ask for it by `reader` or `updater`", None),
+        ("pool", "as a pool: ask for it by `pool_reader` or `pool_updater`", Some(0)),
+        ("shards", "with shards: ask for one by `shard_reader` or `shard_updater`", Some(1)),
         ("tap", "as a tap: join it by `subscribe`", Some(2)),
     ];
     for (stage, says, own) in told {

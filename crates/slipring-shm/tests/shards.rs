@@ -15,7 +15,7 @@ use common::trace::{PLACE_STEPS, Path, Victim, fork, mark, test_in_a_role, wait}
 use common::*;
 use slipring::errors::{BatchError, ClaimError, WaitError};
 use slipring_shm::parts::layout::HEAD;
-use slipring_shm::{Attached, OnDeath, Producer, Reader, ShardWriter, errors::Problem};
+use slipring_shm::{Attached, OnDeath, Producer, Reader, ShardUpdater, errors::Problem};
 
 const CAPACITY: u64 = 16;
 const BOOKS: &str = "books";
@@ -47,8 +47,8 @@ fn join(segment: &Test) -> Attached<Block> {
 }
 
 /// Takes a shard's place, as soon as no killed process holds it any more.
-fn shard(attached: &Attached<Block>, number: usize) -> ShardWriter<Block> {
-    retry(|| attached.shard_writer(BOOKS, number)).unwrap()
+fn shard(attached: &Attached<Block>, number: usize) -> ShardUpdater<Block> {
+    retry(|| attached.shard_updater(BOOKS, number)).unwrap()
 }
 
 /// Returns the shard of the event at `seq`.
@@ -65,7 +65,7 @@ fn handle(event: &mut Block, seq: u64, number: usize, announced: bool) {
 
 /// Handles a batch. Releases the first event alone, and then all others except the last `keep`.
 /// These would be lent to the handle again.
-fn work(handle_of: &mut ShardWriter<Block>, number: usize, keep: usize) -> usize {
+fn work(handle_of: &mut ShardUpdater<Block>, number: usize, keep: usize) -> usize {
     let suspects = handle_of.suspects();
     match handle_of.try_batch(usize::MAX) {
         Ok(mut batch) => {
@@ -89,7 +89,7 @@ impl World {
     fn new() -> World {
         let segment = Test::create_memfd("shards").capacity(CAPACITY);
         let segment = segment.notice(Duration::from_millis(2));
-        let segment = segment.shard_writer(BOOKS, 2, |block| &block.value[2]);
+        let segment = segment.shard_updater(BOOKS, 2, |block| &block.value[2]);
         let segment = segment.reader(END).after([BOOKS]).build().unwrap();
         let me = join(&segment);
         World { segment, me }
@@ -103,7 +103,7 @@ impl World {
     }
 
     /// Makes the victim's handle, which is the handle of the first shard.
-    fn victim(&self) -> ShardWriter<Block> {
+    fn victim(&self) -> ShardUpdater<Block> {
         shard(&join(&self.segment), 0)
     }
 }
@@ -112,7 +112,7 @@ impl World {
 struct Survivors {
     tx: Producer<Block>,
     sent: u64,
-    second: ShardWriter<Block>,
+    second: ShardUpdater<Block>,
     end: Reader<Block>,
 }
 
@@ -238,7 +238,7 @@ fn victim_leaves(world: &World) {
 fn victim_succeeds(world: &World) {
     let me = join(&world.segment);
     mark();
-    let victim = me.shard_writer(BOOKS, 0);
+    let victim = me.shard_updater(BOOKS, 0);
     mark();
     std::mem::forget(victim);
 }
@@ -374,13 +374,13 @@ fn places_of_shards() {
     let world = World::new();
     let _first = shard(&world.me, 0);
     for (problem, of) in [
-        (problem(world.me.shard_writer(BOOKS, 0)), "runs `books, shard 0`"),
-        (problem(world.me.shard_writer(BOOKS, 2)), "has no shard 2: its 2 shards"),
-        (problem(world.me.shard_reader(BOOKS, 1)), "shards: `shard_writer`"),
+        (problem(world.me.shard_updater(BOOKS, 0)), "runs `books, shard 0`"),
+        (problem(world.me.shard_updater(BOOKS, 2)), "has no shard 2: its 2 shards"),
+        (problem(world.me.shard_reader(BOOKS, 1)), "shards: `shard_updater`"),
         (problem(world.me.reader(BOOKS)), "declared with shards"),
-        (problem(world.me.pool_writer(BOOKS)), "declared with shards"),
+        (problem(world.me.pool_updater(BOOKS)), "declared with shards"),
         (problem(world.me.shard_reader(END, 0)), "one handle sees each event"),
-        (problem(world.me.shard_writer("none", 0)), "no stage `none`"),
+        (problem(world.me.shard_updater("none", 0)), "no stage `none`"),
     ] {
         assert!(problem.message.contains(of), "{}", problem.message);
     }
@@ -405,7 +405,7 @@ fn shards_are_inspected() {
     let _watched = watched();
     let name = Name::new();
     let segment = Test::create(&name.0).capacity(16);
-    let segment = segment.shard_writer(BOOKS, 2, |block| &block.value[2]).build().unwrap();
+    let segment = segment.shard_updater(BOOKS, 2, |block| &block.value[2]).build().unwrap();
     let me = join(&segment);
     let look = || {
         let summary = slipring_shm::inspect(&name.0).unwrap();

@@ -251,11 +251,11 @@ impl World {
         let (mut events, mut blocks) = (None, None);
         if typed {
             let builder = Segment::<Keyed>::create_memfd("soak");
-            events = Some(ring(builder.shard_writer(BOOKS, shards, |event| &event.key), shape));
+            events = Some(ring(builder.shard_updater(BOOKS, shards, |event| &event.key), shape));
         } else {
             let builder = Segment::<Blocks>::create_memfd("soak").block(size_of::<Keyed>(), 8);
             let builder = if random.bool() { builder.stamps_inside() } else { builder };
-            blocks = Some(ring(builder.shard_writer(BOOKS, shards, KEY), shape));
+            blocks = Some(ring(builder.shard_updater(BOOKS, shards, KEY), shape));
         }
         World { events, blocks, producers: shape.producers, shards }
     }
@@ -300,7 +300,7 @@ impl World {
                     produce!(tx, journal, seed, claim, at => &mut claim[at]);
                 }
                 (_, Some(shard)) => {
-                    let rx = retry(|| me.shard_writer(BOOKS, shard));
+                    let rx = retry(|| me.shard_updater(BOOKS, shard));
                     drain!(rx, batch, at => &mut batch[at], handle);
                 }
                 _ => {
@@ -322,7 +322,7 @@ impl World {
                     produce!(tx, journal, seed, claim, at => event(&mut claim[at]));
                 }
                 (_, Some(shard)) => {
-                    let rx = retry(|| me.shard_writer(BOOKS, shard));
+                    let rx = retry(|| me.shard_updater(BOOKS, shard));
                     drain!(rx, batch, at => event(batch.get_mut(at).unwrap()), handle);
                 }
                 _ => {

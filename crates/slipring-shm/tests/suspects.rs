@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use common::watched;
 use slipring::errors::{BatchError, WaitError};
-use slipring_shm::{Attached, Producer, Reader, Segment, Writer};
+use slipring_shm::{Attached, Producer, Reader, Segment, Updater};
 
 /// Positions at which the ring begins. Two of them are so high that the positions wrap during the
 /// test.
@@ -28,8 +28,8 @@ impl Ring {
     fn new(capacity: u64, first: u64, follows: bool) -> Ring {
         let segment = Segment::<u64>::create_memfd("suspects").capacity(capacity).first_seq(first);
         let segment = match follows {
-            true => segment.reader("before").writer("add").after(["before"]),
-            false => segment.writer("add"),
+            true => segment.reader("before").updater("add").after(["before"]),
+            false => segment.updater("add"),
         };
         let segment = segment.reader("behind").after(["add"]).build().unwrap();
         // SAFETY: only this test knows the segment.
@@ -52,13 +52,13 @@ impl Ring {
         }
     }
 
-    fn add(&self) -> Writer<u64> {
-        self.me.writer("add").unwrap()
+    fn add(&self) -> Updater<u64> {
+        self.me.updater("add").unwrap()
     }
 
     /// Asserts which of the events, counted from the first one, are suspects.
     #[track_caller]
-    fn assert_suspects(&self, add: &Writer<u64>, events: Range<u64>) {
+    fn assert_suspects(&self, add: &Updater<u64>, events: Range<u64>) {
         let suspects = add.suspects();
         assert_eq!(
             (suspects.len(), suspects.is_empty()),
@@ -194,7 +194,7 @@ fn suspects_outlive_a_close_and_not_a_failure() {
     ring.publish(&[3]);
     assert_eq!(ring.add().batch(2).unwrap().len(), 2);
     drop(ring.tx);
-    let mut add = ring.me.writer("add").unwrap();
+    let mut add = ring.me.updater("add").unwrap();
     assert_eq!(add.pass_over_suspects().unwrap(), 2);
     assert_eq!(add.for_each(|_, _| ()).unwrap(), 1);
     assert!(matches!(add.try_batch(1), Err(BatchError::Wait(WaitError::Closed))));
@@ -213,7 +213,7 @@ fn suspects_outlive_a_close_and_not_a_failure() {
         // atomically.
         let word = unsafe { word.cast::<std::sync::atomic::AtomicU64>().as_ref() };
         word.store(held, std::sync::atomic::Ordering::Relaxed);
-        let mut add = ring.me.writer("add").unwrap();
+        let mut add = ring.me.updater("add").unwrap();
         let suspects = add.suspects();
         // A stage is never lent more than a lap of events, so a larger number alone proves damage.
         assert_eq!(suspects.len() as u64, if held <= 8 { held } else { 0 });

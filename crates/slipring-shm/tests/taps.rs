@@ -162,7 +162,7 @@ fn calls_for_another_kind_are_refused() {
         assert_problem!(wide.build(), Problem::Graph(_));
     }
     // A stage that writes beside a tap would race with the tap's readers.
-    let beside = Segment::<Numbered>::create_memfd("beside").capacity(4).writer("w").tap("tap", 1);
+    let beside = Segment::<Numbered>::create_memfd("beside").capacity(4).updater("w").tap("tap", 1);
     assert_problem!(beside.build(), Problem::Graph(_));
 }
 

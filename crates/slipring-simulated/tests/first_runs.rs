@@ -128,8 +128,8 @@ fn a_chain_on_two_threads() {
         let mut read = Vec::new();
         ring(64, || 0u64)
             .threads(2)
-            .write("double", |number, _| *number *= 2)
-            .write("increment", |number, _| *number += 1)
+            .update("double", |number, _| *number *= 2)
+            .update("increment", |number, _| *number += 1)
             .read("read", |number, _| read.push(*number))
             .feed(0..EVENTS, |slot, number| *slot = number)
             .unwrap();
@@ -168,7 +168,7 @@ fn a_spawned_chain_with_shards_and_a_tap() {
         let (tap, read) = (Tap::new(), Arc::new(Mutex::new([const { Vec::new() }; 2])));
         let (kept, other) = (read.clone(), tap.clone());
         let (mut tx, pipeline) = ring(64, || 0u64)
-            .write("double", |number, _| *number *= 2)
+            .update("double", |number, _| *number *= 2)
             .tap(&tap)
             .read_shards(
                 "by-half",
@@ -308,7 +308,7 @@ fn a_request_and_its_answer() {
     let (answers, _) = twice(|| {
         let mut answers = Vec::new();
         ring(8, Request::default)
-            .write("square", |request, _| {
+            .update("square", |request, _| {
                 if let Some(answer) = request.answer.take() {
                     let _ = answer.fulfil(request.number * request.number);
                 }

@@ -12,8 +12,8 @@ use slipring_coherence::{Limit, Lines, Machine, Simulation, work};
 use slipring_simulated::{
     Graph, Pool, Producer, Ring, Wait,
     errors::{BatchError, SubscribeError, WaitError},
-    handles::PoolWriter,
-    markers::Writing,
+    handles::PoolUpdater,
+    markers::Updating,
 };
 
 #[global_allocator]
@@ -33,11 +33,11 @@ fn with_each(body: impl Fn(&Wait)) {
 }
 
 /// Builds a ring with a pool that has room for its `workers`.
-fn pool(wait: &Wait, workers: usize) -> (Ring<u64>, Vec<PoolWriter<u64>>) {
+fn pool(wait: &Wait, workers: usize) -> (Ring<u64>, Vec<PoolUpdater<u64>>) {
     let graph = Graph::new(8, || 0).wait(wait.clone());
-    let key = graph.pool_writer("work", workers);
+    let key = graph.pool_updater("work", workers);
     let ring = graph.build().unwrap();
-    let workers = ring.pool_writers(key);
+    let workers = ring.pool_updaters(key);
     (ring, workers)
 }
 
@@ -45,8 +45,8 @@ fn pool(wait: &Wait, workers: usize) -> (Ring<u64>, Vec<PoolWriter<u64>>) {
 /// handles it and leaves its ticket. Returns the producer and the first worker.
 fn leave_a_ticket(
     ring: &Ring<u64>,
-    workers: Vec<PoolWriter<u64>>,
-) -> (Producer<u64>, PoolWriter<u64>) {
+    workers: Vec<PoolUpdater<u64>>,
+) -> (Producer<u64>, PoolUpdater<u64>) {
     let [mut one, mut two] = <[_; 2]>::try_from(workers).expect("two workers");
     let mut tx = ring.producer();
     tx.publish(|event| *event = 1).unwrap();
@@ -151,15 +151,15 @@ fn a_pool_that_has_ended_is_not_full() {
 /// Lets five workers wait while one claim is open and later events were published, so that more
 /// tickets are out than a pool has room for if its workers sleep. Then calls `meanwhile`, and
 /// publishes the claim. Returns the number of yields.
-fn with_an_open_claim(wait: &Wait, seed: u64, meanwhile: impl Fn(&Pool<u64, Writing>)) -> u64 {
+fn with_an_open_claim(wait: &Wait, seed: u64, meanwhile: impl Fn(&Pool<u64, Updating>)) -> u64 {
     let machine = Machine { seed, jitter: 20, ..Machine::server("2x16".parse().unwrap()) };
     let body = || {
         let graph = Graph::new(64, || 0).shared().wait(wait.clone());
-        let key = graph.pool_writer("work", 5).room(6);
+        let key = graph.pool_updater("work", 5).room(6);
         let ring = graph.build().unwrap();
         let pool = ring.pool(&key);
         let (mut slow, mut fast) = (ring.producer(), ring.producer());
-        let workers = ring.pool_writers(key);
+        let workers = ring.pool_updaters(key);
         drop(ring);
         scope(|scope| {
             for mut worker in workers {
@@ -207,9 +207,9 @@ fn sleeps_of_idle_workers(wait: &Wait, seed: u64, millis: u64) -> u64 {
     let machine = Machine { seed, jitter: 20, ..Machine::server("2x16".parse().unwrap()) };
     let body = || {
         let graph = Graph::new(64, || 0u64).wait(wait.clone());
-        let key = graph.pool_writer("work", 12);
+        let key = graph.pool_updater("work", 12);
         let ring = graph.build().unwrap();
-        let (tx, workers) = (ring.producer(), ring.pool_writers(key));
+        let (tx, workers) = (ring.producer(), ring.pool_updaters(key));
         drop(ring);
         // The threads start one after the other, and begin together.
         let begin = now() + Duration::from_millis(2);

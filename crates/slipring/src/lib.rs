@@ -9,7 +9,7 @@
 //! let mut out = Vec::new();
 //! let done = slipring::ring(128, String::new)
 //!     // Three threads share the events,
-//!     .write_pool("upper", 3, |_worker| |text, _| text.make_ascii_uppercase())
+//!     .update_pool("upper", 3, |_worker| |text, _| text.make_ascii_uppercase())
 //!     // and one thread sees all of them, in order.
 //!     .read("collect", |text, at| out.push(format!("{}: {text}", at.seq)))
 //!     .feed(["alpha", "beta"], |slot, text| text.clone_into(slot))?;
@@ -48,7 +48,7 @@
 //! | each event | to every stage thread | to one of n workers | to one of n by key |
 //! |---|---|---|---|
 //! | `&E` | [`read`](Chain::read), [`read_batch`](Chain::read_batch), [`read_with`](Chain::read_with) | [`read_pool`](Chain::read_pool) | [`read_shards`](Chain::read_shards) |
-//! | `&mut E` | [`write`](Chain::write), [`write_batch`](Chain::write_batch), [`write_with`](Chain::write_with) | [`write_pool`](Chain::write_pool) | [`write_shards`](Chain::write_shards) |
+//! | `&mut E` | [`update`](Chain::update), [`update_batch`](Chain::update_batch), [`update_with`](Chain::update_with) | [`update_pool`](Chain::update_pool) | [`update_shards`](Chain::update_shards) |
 //!
 //! # The guide
 //!
@@ -64,7 +64,7 @@
 //! | How do tasks and event loops use it? | [tasks](guide::tasks) | [`Selector`](tasks::Selector), [`Waitable`](tasks::Waitable) |
 //! | How do I hear that a stage has passed an event? | [promises](guide::promises#without-an-answer) | [`Producer::flush`], [`Producer::wait_for`], [`Monitor::wait_for`] |
 //! | How do I ask a stage, and hear of the graph's end? | [promises](guide::promises) | [`Producer::ask`], [`promise`](promise()), [`Promise`], [`Awaited`] |
-//! | Where does each worker keep its state? | [worker state](guide::worker_state) | [`ReadHandler`](stages::ReadHandler), [`WriteHandler`](stages::WriteHandler) |
+//! | Where does each worker keep its state? | [worker state](guide::worker_state) | [`ReadHandler`](stages::ReadHandler), [`UpdateHandler`](stages::UpdateHandler) |
 //! | How do I test handlers? | [testing](guide::testing) | [`Chain::run_inline`] |
 //! | Which mistakes are common, and what do the messages say? | [misuses](guide::misuses) | [`on_warning`](waiting::on_warning) |
 //! | How do I make it faster? | [performance](guide::performance) | [`Contiguous`](markers::Contiguous), [`Chain::sample_latency`] |
@@ -80,9 +80,9 @@
 //! # Guarantees
 //!
 //! - **Order.** Every stage sees events in the order of their positions, also behind a pool.
-//! - **Soundness.** A stage that may write comes before or after every other stage; stages side by
-//!   side only read. A chain that breaks this rule does not compile, and [`Graph::build`] returns
-//!   an error. A reference to an event ends before the release of the batch that lends it.
+//! - **Soundness.** A stage that may update events comes before or after every other stage; stages
+//!   side by side only read. A chain that breaks this rule does not compile, and [`Graph::build`]
+//!   returns an error. A reference to an event ends before the release of the batch that lends it.
 //! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the
 //!   events that were published. [`Producer::halt`] ends the graph without draining the ring.
 //! - **An end reaches every thread.** A panic or an error of user code ends the graph and wakes all
@@ -149,7 +149,7 @@ mod processes;
 pub use base::fault::ok;
 pub use chain::{Chain, ring};
 pub use consumer::batch::Batch;
-pub use consumer::handle::{Consumer, Reader, Writer};
+pub use consumer::handle::{Consumer, Reader, Updater};
 pub use errors::{error::Error, report::Report};
 pub use graph::{Graph, Ring, unicast};
 pub use live::{monitor::Monitor, pool::Pool, tap::Tap};
@@ -182,7 +182,7 @@ pub mod handles {
     //! Calls return these types, so most programs use them without naming them. A program names one
     //! of them where it stores the value in a struct, or passes it to a function.
     pub use crate::chain::Inline;
-    pub use crate::consumer::handle::{PoolReader, PoolWriter, ShardReader, ShardWriter};
+    pub use crate::consumer::handle::{PoolReader, PoolUpdater, ShardReader, ShardUpdater};
     pub use crate::live::tap::{LeaveHandle, StartAt, Subscription};
     pub use crate::observe::mirror::MirrorHandle;
     pub use crate::observe::observer::{Observed, Observer};
@@ -198,8 +198,8 @@ pub mod markers {
     //! what a stage may do with an event. Programs name these types in the signatures of functions
     //! and in the fields of structs. The markers have no values, and no program implements their
     //! traits, except [`Plain`].
-    pub use crate::chain::{Branch, FanOut, MayWrite, Sequential};
-    pub use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Writing};
+    pub use crate::chain::{Branch, FanOut, MayUpdate, Sequential};
+    pub use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Updating};
     pub use crate::observe::words::Plain;
     pub use crate::producer::conflate::Claims;
     pub use crate::producer::{Many, Single};
@@ -237,15 +237,15 @@ pub mod stages {
     //! The stages of graphs: their names and keys, and the handlers that run them.
     //!
     //! A [`Graph`](crate::Graph) returns a key for each stage that it declares. The traits
-    //! [`ReadHandler`] and [`WriteHandler`] are for handlers that are more than a closure, because
+    //! [`ReadHandler`] and [`UpdateHandler`] are for handlers that are more than a closure, because
     //! they also start, stop, or act when no event comes.
     pub use crate::base::name::{Name, PRODUCER};
     pub use crate::errors::build::MAX_STAGE_HANDLES;
     pub use crate::graph::{
-        Handlers, Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey,
-        TapKey, WriterKey,
+        Handlers, Key, PoolReaderKey, PoolUpdaterKey, ReaderKey, ShardReaderKey, ShardUpdaterKey,
+        TapKey, UpdaterKey,
     };
-    pub use crate::run::{ReadHandler, WriteHandler};
+    pub use crate::run::{ReadHandler, UpdateHandler};
 }
 
 pub mod tasks {

@@ -107,11 +107,11 @@ fn a_frontier_never_falls_below_its_lower_bound() {
 #[test]
 fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     let graph = Graph::new(8, || 0u64);
-    let first = graph.pool_writer("first", 2);
-    let second = graph.pool_writer("second", 2).after(&first);
+    let first = graph.pool_updater("first", 2);
+    let second = graph.pool_updater("second", 2).after(&first);
     let ring = graph.build().unwrap();
     let (mut tx, mut first, mut second) =
-        (ring.producer(), ring.pool_writers(first), ring.pool_writers(second));
+        (ring.producer(), ring.pool_updaters(first), ring.pool_updaters(second));
     (0..2).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
     while first[0].poll(8, |_, _| ()).unwrap() != 0 {}
     while second[0].poll(8, |_, _| ()).unwrap() != 0 {}
@@ -347,10 +347,10 @@ fn a_release_covers_only_lent_events() {
             ($graph:expr) => {{
                 let graph = $graph;
                 let first = graph.reader("first");
-                let behind = graph.writer("behind").after(&first);
+                let behind = graph.updater("behind").after(&first);
                 let ring = graph.build().unwrap();
                 let (mut tx, mut first, mut behind) =
-                    (ring.producer(), ring.reader(first), ring.writer(behind));
+                    (ring.producer(), ring.reader(first), ring.updater(behind));
                 (0..4).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
                 first.try_batch(2).unwrap().hold();
                 first.release_until(3);
@@ -492,11 +492,11 @@ fn a_handle_before_a_tombstone_is_ready() {
 #[test]
 fn a_worker_adopts_no_chunk_of_another_pool() {
     let graph = Graph::new(8, || 0u64);
-    let first = graph.pool_writer("first", 2);
-    let second = graph.pool_writer("second", 2).after(&first);
+    let first = graph.pool_updater("first", 2);
+    let second = graph.pool_updater("second", 2).after(&first);
     let ring = graph.build().unwrap();
     let (mut tx, mut first, mut second) =
-        (ring.producer(), ring.pool_writers(first), ring.pool_writers(second));
+        (ring.producer(), ring.pool_updaters(first), ring.pool_updaters(second));
     (0..4).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
     assert_eq!(first[0].poll(1, |_, _| ()).unwrap(), 1);
     assert_eq!(first[0].try_batch(1).unwrap().first_seq(), 1);

@@ -215,20 +215,20 @@ both_layouts! {
         for shared in [false, true] {
             let mut tx: Box<dyn FnMut(u64) + Send>;
             let graph = graph(16);
-            let first = graph.writer("first");
+            let first = graph.updater("first");
             let second = graph.reader("second").after(&first);
             let (mut first, mut second) = match shared {
                 false => {
                     let ring = graph.build().unwrap();
                     let mut producer = ring.producer();
                     tx = Box::new(move |i| _ = producer.publish(|slot| *slot = i).unwrap());
-                    (ring.writer(first), ring.reader(second))
+                    (ring.updater(first), ring.reader(second))
                 }
                 true => {
                     let ring = graph.shared().build().unwrap();
                     let mut producer = ring.producer();
                     tx = Box::new(move |i| _ = producer.publish(|slot| *slot = i).unwrap());
-                    (ring.writer(first), ring.reader(second))
+                    (ring.updater(first), ring.reader(second))
                 }
             };
             let working = thread::spawn(move || first.for_each(|event, _| *event += 1));
@@ -450,8 +450,8 @@ fn a_writing_stage_gathers_behind_another_stage() {
             chain = chain.threads(threads);
         }
         chain
-            .write("first", |value, _| *value += 1)
-            .write_batch("double", |events, _| {
+            .update("first", |value, _| *value += 1)
+            .update_batch("double", |events, _| {
                 lens.push(events.len());
                 events.iter_mut().for_each(|event| *event *= 2);
             })
@@ -649,7 +649,7 @@ fn handlers_use_question_marks_and_loops() {
     let _watched = common::watched();
     let mut sum = 0;
     let done = ring(8, String::new)
-        .write_batch("trim", |texts, _| {
+        .update_batch("trim", |texts, _| {
             for text in &mut *texts {
                 *text = text.trim().to_owned();
             }
@@ -676,9 +676,9 @@ fn handlers_use_question_marks_and_loops() {
     assert!(error.downcast_ref::<std::num::ParseIntError>().is_some());
 
     let graph = Graph::new(8, || 0u64);
-    let key = graph.writer("double");
+    let key = graph.updater("double");
     let ring = graph.build().unwrap();
-    let (mut tx, mut rx) = (ring.producer(), ring.writer(key));
+    let (mut tx, mut rx) = (ring.producer(), ring.updater(key));
     (1..4).for_each(|i| drop(tx.publish(|slot| *slot = i)));
     let mut batch = rx.batch(8).unwrap();
     for event in &mut batch {

@@ -171,9 +171,9 @@ fn a_build_that_fails_late_contains_panics_of_dropped_events() {
         let problem = refused("marks of two stages", || {
             let marks = Marks::new();
             let chain = slipring::ring(4, || Fragile(true))
-                .write("a", |_, _| ())
+                .update("a", |_, _| ())
                 .marks(&marks)
-                .write("b", |_, _| ())
+                .update("b", |_, _| ())
                 .marks(&marks);
             chain.run(|_| Ok(())).map(drop)
         });
@@ -182,7 +182,7 @@ fn a_build_that_fails_late_contains_panics_of_dropped_events() {
             let tap = Tap::new();
             slipring::ring(4, || Fragile(true))
                 .tap(&tap)
-                .write("a", |_, _| ())
+                .update("a", |_, _| ())
                 .tap(&tap)
                 .run(|_| Ok(()))
                 .map(drop)
@@ -190,7 +190,7 @@ fn a_build_that_fails_late_contains_panics_of_dropped_events() {
         assert!(matches!(problem, BuildError::Declaration { .. }), "{problem}");
         let problem = refused("a pool that is opened as another kind", || {
             let make = Fragile(true);
-            let pool = Pool::writing(4);
+            let pool = Pool::updating(4);
             let make = move |_| (|_: &Fragile, _| (), _ = &make).0;
             slipring::ring(4, || Fragile(true))
                 .read_pool("p", 2, make)
@@ -210,8 +210,8 @@ fn a_build_that_fails_late_contains_panics_of_dropped_events() {
 
 /// Returns the pool, with its event type fixed.
 fn pool_of(
-    pool: Pool<Fragile, slipring::markers::Writing>,
-) -> Pool<Fragile, slipring::markers::Writing> {
+    pool: Pool<Fragile, slipring::markers::Updating>,
+) -> Pool<Fragile, slipring::markers::Updating> {
     pool
 }
 

@@ -59,12 +59,12 @@ fn a_release_up_to_the_middle_of_a_tombstone_keeps_the_event_behind_it() {
     let _watched = crate::common::watched();
     for follower in ["writer", "pool", "shards"] {
         let graph = Graph::new(16, || 0u64).shared();
-        let first = graph.writer("first");
+        let first = graph.updater("first");
         macro_rules! check {
             ($key:expr, $attach:expr) => {{
                 let key = $key.after(&first);
                 let ring: Ring<u64, _, Many> = graph.build().unwrap();
-                let (mut tx, mut first) = (ring.producer(), ring.writer(first));
+                let (mut tx, mut first) = (ring.producer(), ring.updater(first));
                 let mut behind = $attach(&ring, key);
                 with_a_tombstone(&mut tx);
                 release_into_the_tombstone!(first);
@@ -79,14 +79,16 @@ fn a_release_up_to_the_middle_of_a_tombstone_keeps_the_event_behind_it() {
         }
         match follower {
             "writer" => {
-                check!(graph.writer("behind"), |ring: &Ring<u64, _, Many>, key| ring.writer(key))
+                check!(graph.updater("behind"), |ring: &Ring<u64, _, Many>, key| ring.updater(key))
             }
-            "pool" => check!(graph.pool_writer("behind", 1), |ring: &Ring<u64, _, Many>, key| ring
-                .pool_writers(key)
-                .remove(0)),
+            "pool" => {
+                check!(graph.pool_updater("behind", 1), |ring: &Ring<u64, _, Many>, key| ring
+                    .pool_updaters(key)
+                    .remove(0))
+            }
             _ => check!(
-                graph.shard_writer("behind", 1, |v: &u64| *v),
-                |ring: &Ring<u64, _, Many>, key| ring.shard_writers(key).remove(0)
+                graph.shard_updater("behind", 1, |v: &u64| *v),
+                |ring: &Ring<u64, _, Many>, key| ring.shard_updaters(key).remove(0)
             ),
         }
     }
@@ -98,9 +100,9 @@ fn a_reader_that_joins_in_the_middle_of_a_tombstone_holds_the_event_behind_it() 
     for pins in [true, false] {
         let graph = Graph::new(16, || 0u64).shared();
         let tap = graph.tap("tap", 2);
-        let behind = graph.writer("behind").after(&tap);
+        let behind = graph.updater("behind").after(&tap);
         let ring = graph.build().unwrap();
-        let (mut tx, mut behind, tap) = (ring.producer(), ring.writer(behind), ring.tap(tap));
+        let (mut tx, mut behind, tap) = (ring.producer(), ring.updater(behind), ring.tap(tap));
         let mut late;
         if pins {
             with_a_tombstone(&mut tx);
@@ -118,10 +120,10 @@ fn a_reader_that_joins_in_the_middle_of_a_tombstone_holds_the_event_behind_it() 
     // A reader that joins at position 3 lets the producers fill exactly one lap from there.
     let graph = Graph::new(8, || 0u64).shared();
     let tap = graph.tap("tap", 2);
-    let behind = graph.pool_writer("behind", 1).after(&tap);
+    let behind = graph.pool_updater("behind", 1).after(&tap);
     let ring = graph.build().unwrap();
     let (mut tx, mut behind, tap) =
-        (ring.producer(), ring.pool_writers(behind).remove(0), ring.tap(tap));
+        (ring.producer(), ring.pool_updaters(behind).remove(0), ring.tap(tap));
     tx.publish(|v| *v = 100).unwrap();
     drop(tx.claim_n(4).unwrap());
     let mut late = tap.subscribe(StartAt::At(3)).unwrap();
@@ -187,9 +189,9 @@ fn a_wait_that_panics_skips_no_event() {
             .wait(Wait::Custom(strategy.clone()))
             .deadline(Duration::from_secs(60));
         let chain = match delivery {
-            "one" => chain.write("skips", |_, _| ()),
-            "shards" => chain.write_shards("skips", 1, |v| *v, |_| |_: &mut u64, _| ()),
-            _ => chain.write_pool("skips", 1, |_| |_: &mut u64, _| ()),
+            "one" => chain.update("skips", |_, _| ()),
+            "shards" => chain.update_shards("skips", 1, |v| *v, |_| |_: &mut u64, _| ()),
+            _ => chain.update_pool("skips", 1, |_| |_: &mut u64, _| ()),
         };
         let done = chain
             .on_panic(OnFault::skip())
@@ -216,7 +218,7 @@ fn a_loop_that_returns_with_held_events_fails_the_graph() {
                 batch.hold();
             }
         })
-        .write("behind", |_, _| ())
+        .update("behind", |_, _| ())
         .feed(0..3, |slot, i| *slot = i)
         .unwrap_err();
     assert_eq!(error.stage(), Some("journal"), "{error}");
@@ -227,10 +229,10 @@ fn releasing_the_last_held_event_releases_the_tombstones_behind_it() {
     let _watched = crate::common::watched();
     let graph = Graph::new(8, || 0u64).shared().deadline(Duration::from_secs(60));
     let first = graph.reader("first");
-    let behind = graph.writer("behind").after(&first);
+    let behind = graph.updater("behind").after(&first);
     let ring = graph.build().unwrap();
     let (mut tx, mut first, mut behind) =
-        (ring.producer(), ring.reader(first), ring.writer(behind));
+        (ring.producer(), ring.reader(first), ring.updater(behind));
     drop(ring);
     (0..3).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
     drop(tx.claim().unwrap());

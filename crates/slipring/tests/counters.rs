@@ -11,11 +11,11 @@ use slipring::{Graph, Monitor, Wait, stages::PRODUCER};
 fn a_running_graph_reports_positions_lags_and_free_slots() {
     let _watched = crate::common::watched();
     let graph = Graph::new(8, || 0u64).publish_cursor().first_seq(u64::MAX - 1);
-    let parse = graph.pool_writer("parse", 2);
+    let parse = graph.pool_updater("parse", 2);
     let (end, tap) = (graph.reader("end").after(&parse), graph.tap("tap", 1).after(&parse));
     let ring = graph.build().unwrap();
     let (mut tx, mut parse, mut end, _tap) =
-        (ring.producer(), ring.pool_writers(parse), ring.reader(end), ring.tap(tap));
+        (ring.producer(), ring.pool_updaters(parse), ring.reader(end), ring.tap(tap));
     let monitor = ring.monitor();
     let position_and_lag = |stage: &str| {
         let report = monitor.report().unwrap();
@@ -115,7 +115,7 @@ fn a_monitor_reports_a_chain_from_another_thread() {
             .wait(Wait::YIELDING)
             .monitor(&monitor)
             .sample_latency(50)
-            .write("first", |v, _| *v += 1)
+            .update("first", |v, _| *v += 1)
             .read("second", |_, _| ())
             .feed(0..EVENTS, |slot, i| *slot = i)
             .map(|done| (done, watcher.join().unwrap()))

@@ -56,7 +56,7 @@ fn a_writing_stage_shows_the_event_as_its_handler_left_it() {
     in_each_way(|start| {
         let (mut found, mut behind) = (Vec::new(), Vec::new());
         let chain = slipring::ring(8, || 0u64)
-            .write("w", |v, _| {
+            .update("w", |v, _| {
                 *v *= 2;
                 if *v == 22 { Err(Oops(*v)) } else { Ok(()) }
             })
@@ -89,7 +89,7 @@ fn a_failed_batch_is_shown_whole() {
             let chain = slipring::ring(8, || 0u64).contiguous();
             let chain = match writes {
                 false => chain.read_batch("b", move |_, _| fail()),
-                true => chain.write_batch("b", move |events, _| {
+                true => chain.update_batch("b", move |events, _| {
                     events.iter_mut().for_each(|event| *event += 1);
                     fail()
                 }),
@@ -285,7 +285,7 @@ fn graphs_have_the_same_closures() {
     for threads in [0, 2] {
         let graph = Graph::new(8, || 0u64);
         let graph = if threads == 0 { graph } else { graph.threads(threads) };
-        let write = graph.writer("write");
+        let write = graph.updater("write");
         let pool = graph.pool_reader("pool", 2).after(&write);
         let shards = graph.shard_reader("shards", 2, |v| *v).after(&pool);
         let mut found = [Vec::new(), Vec::new(), Vec::new()];
@@ -296,7 +296,7 @@ fn graphs_have_the_same_closures() {
                 of_write.extend(failed.event().copied());
                 OnFault::skip()
             })
-            .write(write, |v, _| if *v == 1 { Err(Oops(1)) } else { Ok(()) })
+            .update(write, |v, _| if *v == 1 { Err(Oops(1)) } else { Ok(()) })
             .on_error_with(&pool, |failed| {
                 of_pool.extend(failed.event().copied());
                 OnFault::skip()

@@ -8,7 +8,7 @@ use std::thread;
 use common::{Fragile, Oops, PURPOSE, ends, quiet, watched};
 use slipring::faults::Fault;
 use slipring::handles::Lent;
-use slipring::stages::{ReadHandler, WriteHandler};
+use slipring::stages::{ReadHandler, UpdateHandler};
 use slipring::{At, Awaited, Graph, lend};
 
 /// Returns a value that has come back.
@@ -44,7 +44,7 @@ impl ReadHandler<u64> for Tally {
     }
 }
 
-impl WriteHandler<u64> for Tally {
+impl UpdateHandler<u64> for Tally {
     fn event(&mut self, event: &mut u64, _: At) -> Result<(), Fault> {
         self.sum += *event;
         *event += 1;
@@ -71,7 +71,7 @@ fn each_kind_of_handler_gives_its_state_back() {
         let chain = slipring::ring(8, || 0u64);
         let chain = if threads == 0 { chain } else { chain.threads(threads) };
         let (mut tx, pipeline) = chain
-            .write_with("writer", writer)
+            .update_with("writer", writer)
             .read("closure", move |v, _| *closure += v)
             .read_batch("batches", move |events, _| batches.extend(events.iter().copied()))
             .read_with("reader", reader)

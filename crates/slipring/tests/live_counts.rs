@@ -351,10 +351,10 @@ fn a_thread_that_waits_is_counted() {
     let _watched = crate::common::watched();
     for wait in [Wait::ADAPTIVE, Wait::Blocking, Wait::YIELDING, Wait::BusySpin] {
         let graph = Graph::new(64, || 0u64).wait(wait);
-        let (first, second) = (graph.reader("first"), graph.writer("second"));
+        let (first, second) = (graph.reader("first"), graph.updater("second"));
         let second = second.after(&first);
         let ring = graph.build().unwrap();
-        let (mut first, mut second) = (ring.reader(first), ring.writer(second));
+        let (mut first, mut second) = (ring.reader(first), ring.updater(second));
         let (mut tx, monitor) = (ring.producer(), ring.monitor());
         thread::scope(|threads| {
             threads.spawn(move || first.for_each(|_, _| ()).unwrap());

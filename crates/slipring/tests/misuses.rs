@@ -102,12 +102,12 @@ const MISUSES: &[Misuse] = &[
     ),
     Misuse(
         "a stage of a graph that writes, beside one that reads",
-        "stage `double` may write and is not ordered with stage `log`: let one follow the other \
+        "stage `double` may update events and is not ordered with stage `log`: let one follow the other \
          (`after`), or let `double` only read",
         "`after`",
         || {
             let graph = Graph::new(8, || 0u64);
-            let _keys = (graph.reader("log"), graph.writer("double"));
+            let _keys = (graph.reader("log"), graph.updater("double"));
             error(graph.build())
         },
     ),
@@ -351,8 +351,8 @@ const SEGMENTS: &[Misuse] = &[
         "write in a stage that was declared as a reader",
         "segment (memfd): stage `log` was declared as a reader: ask for it by `reader` (a pool: \
          `pool_reader`; shards: `shard_reader`)",
-        "`reader`, or declare it by `writer`",
-        || attached(|segment| error(segment.writer("log"))),
+        "`reader`, or declare it by `updater`",
+        || attached(|segment| error(segment.updater("log"))),
     ),
     Misuse(
         "a second reader of one stage, while the first one lives",

@@ -110,9 +110,9 @@ const PROMISES: u64 = 1000;
 fn promises() {
     let (mut asks, mut requests) = {
         let graph = Graph::new(1, || (0u64, None::<slipring::Promise<u64>>)).wait(Wait::Blocking);
-        let key = graph.writer("answers");
+        let key = graph.updater("answers");
         let ring = graph.build().unwrap();
-        (ring.producer(), ring.writer(key))
+        (ring.producer(), ring.updater(key))
     };
     let answering = thread::spawn(move || {
         requests.for_each(|(number, promise), _| {
@@ -149,7 +149,7 @@ fn chain(wait: Wait) {
         .on_thread_start(move |_| {
             started.fetch_add(1, SeqCst);
         })
-        .write("head", |v, _| *v += 1)
+        .update("head", |v, _| *v += 1)
         .fan_out(|side| {
             side.read("left", |v, _| left += v).observe("mirror", mirror, |v| [*v; 3]).read_pool(
                 "right",
@@ -184,13 +184,13 @@ fn leases(wait: Wait) {
     let begun = AtomicU64::new(0);
     let begun = &begun;
     let graph = Graph::new(CAPACITY as usize, || 0u64).wait(wait).contiguous();
-    let head = graph.pool_writer("head", 2);
+    let head = graph.pool_updater("head", 2);
     let (a, b) = (graph.reader("a").after(&head), graph.reader("b").after(&head));
     let tail = graph.reader("tail").after(&a).after(&b);
     let ring = graph.build().unwrap();
     let (mut tx, head, mut a, mut b, mut tail) = (
         ring.producer(),
-        ring.pool_writers(head),
+        ring.pool_updaters(head),
         ring.reader(a),
         ring.reader(b),
         ring.reader(tail),
@@ -246,14 +246,14 @@ fn members_and_shards(wait: Wait) {
     let begun = &begun;
     let over = &AtomicBool::new(false);
     let graph = Graph::new(CAPACITY as usize, || 0u64).wait(wait);
-    let shards = graph.shard_writer("shards", 2, |v: &u64| *v / 8);
+    let shards = graph.shard_updater("shards", 2, |v: &u64| *v / 8);
     let pool = graph.pool_reader("pool", 1).room(2).after(&shards);
     let tap = graph.tap("tap", 1).after(&shards);
     let tail = graph.reader("tail").after(&pool);
     let ring = graph.build().unwrap();
     let tx = ring.producer();
     let (shards, mut pool, tap, mut tail) = (
-        ring.shard_writers(shards),
+        ring.shard_updaters(shards),
         ring.pool_readers(pool),
         ring.tap(tap),
         ring.reader(tail).into_raw(),

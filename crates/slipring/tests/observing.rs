@@ -365,7 +365,7 @@ fn a_chain_shows_its_events_to_observers() {
             account.total()
         });
         let done = slipring::ring(8, || 0u64)
-            .write("double", |v, _| *v *= 2)
+            .update("double", |v, _| *v *= 2)
             .fan_out(|side| {
                 side.observe("mirror", mirror, |v| [*v, !(*v / 2)]).read("sum", |v, _| sum += v)
             })

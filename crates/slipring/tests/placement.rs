@@ -143,11 +143,11 @@ fn every_thread_of_a_chain_is_bound_before_its_first_event_and_the_slots_are_mad
     let done = slipring::ring(4, factory)
         .placement(fake.clone())
         .on_thread_start(|thread| hook_at.lock().unwrap().push((thread.to_owned(), AT.get())))
-        .write("parse", |(), _| assert_eq!(AT.get(), Some("parse")))
+        .update("parse", |(), _| assert_eq!(AT.get(), Some("parse")))
         .read_pool("pool", 2, |worker| {
             move |(), _| assert_eq!(AT.get(), Some(["pool-0", "pool-1"][worker]))
         })
-        .write("one", |(), _| assert_eq!(AT.get(), Some("both")))
+        .update("one", |(), _| assert_eq!(AT.get(), Some("both")))
         .on("both")
         .read("two", |(), _| assert_eq!(AT.get(), Some("both")))
         .on("both")
@@ -180,8 +180,8 @@ fn shared_threads_have_places_and_the_calling_thread_is_the_last_of_them() {
         let chain = slipring::ring(4, || 0)
             .threads(threads)
             .placement(fake.clone())
-            .write("one", |_, _| ())
-            .write("two", |_, _| ())
+            .update("one", |_, _| ())
+            .update("two", |_, _| ())
             .read("three", |_, _| ());
         chain.feed(0..50, |slot, i| *slot = i).unwrap();
         let shared: &[&str] = match threads {
@@ -201,7 +201,7 @@ fn spawned_threads_are_bound_and_the_producers_thread_binds_itself() {
     let (mut tx, pipeline) = slipring::ring(4, || 0)
         .threads(2)
         .placement(fake.clone())
-        .write("one", |_, _| ())
+        .update("one", |_, _| ())
         .read("two", |_, _| assert!(AT.get().is_some()))
         .spawn()
         .unwrap();
@@ -224,7 +224,7 @@ fn a_graph_places_its_handlers_and_lets_other_threads_bind_themselves() {
     let _watched = crate::common::watched();
     let fake = Fake::default();
     let graph = Graph::new(4, || 0).placement(fake.clone()).contiguous();
-    let (double, sum) = (graph.writer("double"), graph.reader("sum"));
+    let (double, sum) = (graph.updater("double"), graph.reader("sum"));
     let sum = sum.after(&double);
     let tap = graph.tap("tap", 2).after(&double);
     let ring = graph.build().unwrap();
@@ -236,7 +236,7 @@ fn a_graph_places_its_handlers_and_lets_other_threads_bind_themselves() {
         assert_eq!(AT.get(), Some("sum"));
         drop(bound);
         let mut handlers = ring.handlers();
-        handlers.write(double, |_, _| assert_eq!(AT.get(), Some("double")));
+        handlers.update(double, |_, _| assert_eq!(AT.get(), Some("double")));
         scope.spawn(move || sum.for_each(|_, _| ()).unwrap());
         handlers.feed(0..50, |slot, i| *slot = i).unwrap();
     });
@@ -254,10 +254,10 @@ fn a_spawned_graph_gives_the_producers_place_to_the_thread_that_stands_in_for_th
     ] {
         let fake = Fake::default();
         let graph = Graph::new(4, || 0).threads(count).placement(fake.clone());
-        let (one, two) = (graph.writer("one"), graph.reader("two"));
+        let (one, two) = (graph.updater("one"), graph.reader("two"));
         let two = two.after(&one);
         let mut handlers = graph.build().unwrap().handlers();
-        handlers.write(one, |_, _| ()).read(two, |_, _| ());
+        handlers.update(one, |_, _| ()).read(two, |_, _| ());
         let (mut tx, pipeline) = handlers.spawn().unwrap();
         tx.publish(|slot| *slot = 1).unwrap();
         tx.close();

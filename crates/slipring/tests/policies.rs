@@ -11,7 +11,7 @@ use slipring::{
     errors::{BatchError, ErrorKind, WaitError},
     faults::{Fault, Marks, Verdict},
     reports::Done,
-    stages::{ReadHandler, WriteHandler},
+    stages::{ReadHandler, UpdateHandler},
 };
 
 /// Publishes `0..count` and runs the stages on this thread.
@@ -225,7 +225,7 @@ fn a_retried_writer_finds_its_own_changes() {
     let mut behind = Vec::new();
     inline(
         slipring::ring(8, || 0u64)
-            .write("adds", |v, at: At| {
+            .update("adds", |v, at: At| {
                 *v += 100;
                 if at.seq == 2 && !std::mem::replace(&mut failed, true) {
                     Err("once")
@@ -250,7 +250,7 @@ fn skipped_events_are_counted_and_marked_for_later_stages() {
         let (mut kept, mut marked) = (Vec::new(), Vec::new());
         let chain = slipring::ring(8, || 0u64)
             .first_seq(u64::MAX - 3)
-            .write("parse", |v, _| if *v % 3 == 0 { Err(format!("{v}")) } else { Ok(()) })
+            .update("parse", |v, _| if *v % 3 == 0 { Err(format!("{v}")) } else { Ok(()) })
             .on_error(OnFault::skip())
             .marks(&marks)
             .read(
@@ -365,7 +365,7 @@ fn each_worker_of_a_pool_retries_and_skips_its_own_events() {
         let seen = Mutex::new(Vec::new());
         let mut behind = Vec::new();
         let chain = slipring::ring(16, || 0u64)
-            .write_pool("pool", 3, |_| {
+            .update_pool("pool", 3, |_| {
                 |v: &mut u64, _| match *v {
                     11 if tries.fetch_add(1, Relaxed) < 2 => Err("busy"),
                     20 => Err("never"),
@@ -528,7 +528,7 @@ fn idle_is_called_before_a_wait_and_then_periodically() {
 
 struct Journal(Vec<u64>);
 
-impl WriteHandler<u64> for Journal {
+impl UpdateHandler<u64> for Journal {
     fn event(&mut self, event: &mut u64, _: At) -> Result<(), Fault> {
         self.0.push(*event);
         *event = 0;
@@ -545,7 +545,7 @@ fn max_batch_limits_the_size_of_a_batch() {
         slipring::ring(64, || 0u64)
             .read_batch("three", |events, _| sizes.lock().unwrap().push(events.len()))
             .max_batch(3)
-            .write_with("journal", &mut journal)
+            .update_with("journal", &mut journal)
             .max_batch(0),
         20,
     )
@@ -559,9 +559,9 @@ fn max_batch_limits_the_size_of_a_batch() {
 fn the_front_of_a_batch_is_released_early() {
     let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64);
-    let stage = graph.writer("stage");
+    let stage = graph.updater("stage");
     let ring = graph.build().unwrap();
-    let (mut tx, mut stage) = (ring.producer(), ring.writer(stage));
+    let (mut tx, mut stage) = (ring.producer(), ring.updater(stage));
     (0..4).for_each(|i| drop(tx.publish(|slot| *slot = i)));
     let mut batch = stage.try_batch(4).unwrap();
     assert!(tx.try_publish(|_| ()).is_err());
@@ -661,7 +661,7 @@ fn a_stages_own_loop_may_return_early_or_panic() {
     assert!(error.to_string().contains("own"), "{error}");
     let mut changed = Vec::new();
     slipring::ring(8, || 0u64)
-        .write_by("own", |rx| {
+        .update_by("own", |rx| {
             let _ = rx.for_each(|v, _| *v += 1);
             Ok::<(), Fault>(())
         })

@@ -39,11 +39,11 @@ fn run(
         .first_seq(start)
         .deadline(Duration::from_secs(60));
     let chain = match key_from_writer {
-        true => chain.write("symbol", |order, _| order.symbol = order.number * 7919 % symbols),
+        true => chain.update("symbol", |order, _| order.symbol = order.number * 7919 % symbols),
         false => chain,
     };
     let chain = match writes {
-        true => chain.write_shards(
+        true => chain.update_shards(
             "shards",
             shards,
             |order| order.symbol,
@@ -142,9 +142,9 @@ fn a_second_sharded_stage_partitions_by_another_key() {
     let events = if cfg!(miri) { 50 } else { 5_000 };
     let done = slipring::ring(32, Order::default)
         .deadline(Duration::from_secs(60))
-        .write_shards("first", 2, |order| order.symbol, |_| |order: &mut Order, _| order.sum += 1)
-        .write_pool("pool", 2, |_| |order: &mut Order, _| order.symbol = order.number % 5)
-        .write_shards(
+        .update_shards("first", 2, |order| order.symbol, |_| |order: &mut Order, _| order.sum += 1)
+        .update_pool("pool", 2, |_| |order: &mut Order, _| order.symbol = order.number % 5)
+        .update_shards(
             "second",
             3,
             |order| order.symbol,
@@ -278,12 +278,12 @@ fn a_key_keeps_its_shard_in_contiguous_rings_and_inline_runs() {
 fn a_shards_lease_lends_only_its_own_events() {
     let _watched = crate::common::watched();
     let graph = Graph::new(16, || 0u64);
-    let shards = graph.shard_writer("shards", 2, |v: &u64| *v % 100);
+    let shards = graph.shard_updater("shards", 2, |v: &u64| *v % 100);
     let end = graph.reader("end").after(&shards);
     let ring = graph.build().unwrap();
-    assert!(ring.to_string().contains("2 shards by key, writes"), "{ring}");
+    assert!(ring.to_string().contains("2 shards by key, updates"), "{ring}");
     let (mut tx, mut shards, mut end) =
-        (ring.producer(), ring.shard_writers(shards), ring.reader(end));
+        (ring.producer(), ring.shard_updaters(shards), ring.reader(end));
     for i in 0..16 {
         tx.publish(|v| *v = i / 2).unwrap();
     }
@@ -341,7 +341,7 @@ fn a_key_that_panics_fails_the_stage_that_computes_it() {
     let _watched = crate::common::watched();
     for from_writer in [false, true] {
         let chain = slipring::ring(8, || 0u64);
-        let chain = if from_writer { chain.write("before", |_, _| ()) } else { chain };
+        let chain = if from_writer { chain.update("before", |_, _| ()) } else { chain };
         let seen = AtomicU64::new(0);
         let error = chain
             .read_shards(
@@ -372,7 +372,7 @@ fn a_key_that_panics_fails_the_stage_that_computes_it() {
 fn a_key_that_panics_after_its_handler_does_not_abort() {
     let _watched = crate::common::watched();
     let error = slipring::ring(8, || 0u64)
-        .write("before", |v, _| {
+        .update("before", |v, _| {
             if *v == 5 {
                 panic!("the handler")
             }

@@ -96,7 +96,7 @@ fn any_thread_runs_any_stage_one_at_a_time() {
         let done = ring(64, || 0u64)
             .wait(wait.clone())
             .threads(3)
-            .write("a", |value, at| {
+            .update("a", |value, at| {
                 turn(0);
                 assert_eq!(*value, at.seq);
                 (*value, *a) = (*value + 1, *a + 1);

@@ -86,12 +86,12 @@ fn tasks_can_run_every_role_of_a_graph() {
     let _watched = crate::common::watched();
     let claims = if cfg!(miri) { 50 } else { 500 };
     let graph = Graph::new(4, || 0u64).shared();
-    let double = graph.pool_writer("double", 2);
+    let double = graph.pool_updater("double", 2);
     let (end, tap) = (graph.reader("end").after(&double), graph.tap("tap", 1).after(&double));
     let ring = graph.build().unwrap();
     let tap = ring.tap(tap);
     let mut late = tap.subscribe(StartAt::Now).unwrap();
-    let workers = ring.pool_writers(double).into_iter().map(|mut worker| {
+    let workers = ring.pool_updaters(double).into_iter().map(|mut worker| {
         thread::spawn(move || {
             block_on(async {
                 while let Ok(mut batch) = worker.batch_async(2).await {

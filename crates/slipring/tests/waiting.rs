@@ -64,7 +64,7 @@ fn the_deadline_ends_the_draining_on_one_thread() {
                     .deadline(SOON)
                     .read("before", |_, _| ())
                     .tap(&tap)
-                    .write("behind", |_, _| ())
+                    .update("behind", |_, _| ())
                     .run_inline(|p| {
                         *kept.lock().unwrap() = Some(tap.subscribe(StartAt::Now)?);
                         p.publish(|_| ())?;
@@ -392,7 +392,7 @@ fn a_member_that_waits_in_a_handler_before_its_tap_gets_an_error() {
             let errors = Mutex::new(None);
             let joiner = tap.clone();
             let chain = slipring::ring(4, || 0u64)
-                .write("first", |_, _| {
+                .update("first", |_, _| {
                     let mut member = joiner.subscribe(StartAt::Now).unwrap();
                     errors.lock().unwrap().get_or_insert(member.batch(1).err().unwrap());
                 })

@@ -215,7 +215,7 @@ fn each_stage_and_producer_may_have_its_own_strategy() {
         let [double, left, right] = &mut sums;
         slipring::ring(4, || 0u64)
             .producer_wait(pick(0))
-            .write("double", |value, _| {
+            .update("double", |value, _| {
                 *value *= 2;
                 *double += *value;
             })

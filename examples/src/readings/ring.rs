@@ -40,11 +40,11 @@ pub fn run(
     let chain = slipring::ring(settings.capacity, Row::default).wait(settings.wait.clone());
     let chain = if shared { chain.threads(Threads::Auto) } else { chain };
     let done = chain
-        .write_pool("parse", settings.workers, |_worker| {
+        .update_pool("parse", settings.workers, |_worker| {
             let mut parser = Parser::new(schema);
             move |row, _at| row.parse(&mut parser)
         })
-        .write("detect", |row, _at| detector.mark(row))
+        .update("detect", |row, _at| detector.mark(row))
         .fan_out(|side| {
             side.read("journal", |row, _at| journal.write(row))
                 .read("summary", |row, _at| summary.add(row))
@@ -71,18 +71,18 @@ pub fn run_graph(
     let graph = Graph::new(settings.capacity, Row::default)
         .wait(settings.wait.clone())
         .threads(Threads::Auto);
-    let parse = graph.pool_writer("parse", settings.workers);
-    let detect = graph.writer("detect").after(&parse);
+    let parse = graph.pool_updater("parse", settings.workers);
+    let detect = graph.updater("detect").after(&parse);
     let journal = graph.reader("journal").after(&detect);
     let summary = graph.reader("summary").after(&detect);
 
     let mut handlers = graph.build()?.handlers();
     handlers
-        .write_pool(parse, |_worker| {
+        .update_pool(parse, |_worker| {
             let mut parser = Parser::new(schema);
             move |row, _at| row.parse(&mut parser)
         })
-        .write(detect, |row, _at| stages.detector.mark(row))
+        .update(detect, |row, _at| stages.detector.mark(row))
         .read(journal, |row, _at| stages.journal.write(row))
         .read(summary, |row, _at| stages.summary.add(row));
     let done = handlers.run(|producer| {

@@ -2,7 +2,10 @@
 
 use std::hint::spin_loop;
 
-use slipring::{Graph, Producer, Reader, Wait, markers::{Contiguous, Interleaved, Layout}};
+use slipring::{
+    Graph, Producer, Reader, Wait,
+    markers::{Contiguous, Interleaved, Layout},
+};
 
 use super::{Rounds, Sides, StreamSpec, ping_pong, run_stream};
 use crate::work::{Check, Event};

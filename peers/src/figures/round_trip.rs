@@ -1,6 +1,9 @@
 //! Round trips: one event at a time through two rings.
 
-use slipring::{Wait, markers::{Contiguous, Interleaved}};
+use slipring::{
+    Wait,
+    markers::{Contiguous, Interleaved},
+};
 
 use crate::contenders::foreign::{Producers, Programs, Work};
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};

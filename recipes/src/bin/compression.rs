@@ -27,7 +27,7 @@ fn main() -> Result<()> {
     MultiGzDecoder::new(File::open(path)?).read_to_end(&mut text)?;
     let mut packed = Vec::new();
     slipring::ring(16, || (Vec::new(), Vec::new()))
-        .write_pool("compress", 3, |_worker| {
+        .update_pool("compress", 3, |_worker| {
             |(block, part): &mut (Vec<u8>, Vec<u8>), _| {
                 part.clear();
                 let mut gzip = GzEncoder::new(part, Compression::default());

@@ -28,7 +28,7 @@ struct Message {
 fn main() -> Result<(), slipring::Error> {
     let (mut dead, mut sum, marks) = (Vec::new(), 0, Marks::new());
     slipring::ring(64, Message::default)
-        .write("parse", |message, _| {
+        .update("parse", |message, _| {
             message.value = message.text.parse()?;
             slipring::ok()
         })

@@ -91,7 +91,7 @@ fn main() -> Result<()> {
             side.read_with("journal", &mut journal)
                 .read("replica", |order, _| replica[order.session].update(order.line().as_bytes()))
         })
-        .write("logic", |order, _| {
+        .update("logic", |order, _| {
             let exposure = &mut exposure[order.session];
             order.accepted = *exposure + order.quantity <= LIMIT; // within the session's limit
             *exposure += if order.accepted { order.quantity } else { 0 };

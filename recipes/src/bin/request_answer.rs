@@ -34,7 +34,7 @@ const WAIT: Duration = Duration::from_secs(10);
 fn main() -> Result<()> {
     let mut balances = HashMap::new();
     let done = slipring::ring(256, Request::default)
-        .write("ledger", |Request { account, amount, answer }: &mut _, _| {
+        .update("ledger", |Request { account, amount, answer }: &mut _, _| {
             let balance = balances.entry(*account).or_insert(100);
             let result = if *balance + *amount < 0 {
                 Err(format!("account {account} has only {balance}"))

@@ -225,7 +225,7 @@ fn detailed(summary: &Summary) -> String {
             true => "-".into(),
             false => format!("{}..{}", stage.position, stage.held),
         };
-        let access = if stage.writes { "writes" } else { "reads" }.into();
+        let access = if stage.writes { "updates" } else { "reads" }.into();
         let effect = effect(stage.on_death).into();
         rows.push(vec![stage.name.clone(), access, after, effect, again]);
     }

@@ -53,7 +53,7 @@ pub fn program(candidate: &Candidate, demand: &Demand) -> String {
     let limit = batch.map_or(String::new(), |events| format!(".max_batch({events})"));
     line("    let (mut tx, pipeline) = chain");
     for stage in 1..demand.stages {
-        line(&format!("        .write(\"stage-{stage}\", |event, _| work(event)){limit}"));
+        line(&format!("        .update(\"stage-{stage}\", |event, _| work(event)){limit}"));
     }
     let last = demand.stages;
     line(&format!("        .read(\"stage-{last}\", |event, _| finish(event)){limit}"));

@@ -130,7 +130,7 @@ impl Bench {
                 work.perform();
                 event.words.iter_mut().for_each(|word| *word = word.wrapping_add(1));
             };
-            chain = limit(chain.write(&format!("stage-{stage}"), handler));
+            chain = limit(chain.update(&format!("stage-{stage}"), handler));
         }
         let before = self.demand.stages as u64 - 1;
         let seen = Arc::new(Mutex::new(Seen { latencies: latencies(), events: 0, wrong: 0 }));

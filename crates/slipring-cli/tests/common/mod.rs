@@ -31,7 +31,7 @@ impl Name {
     /// Makes a segment of four slots, with a stage `scale` that writes and a stage `store` behind
     /// it.
     pub fn make(&self) -> Segment<u64> {
-        let segment = Segment::create(&self.0).capacity(4).writer("scale");
+        let segment = Segment::create(&self.0).capacity(4).updater("scale");
         segment.reader("store").after(["scale"]).build().unwrap()
     }
 }

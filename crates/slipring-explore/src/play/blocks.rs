@@ -11,7 +11,7 @@ use slipring::segment::{
 };
 use slipring::{
     errors::{BatchError, WaitError},
-    markers::{Joined, Reading, Writing},
+    markers::{Joined, Reading, Updating},
     raw::SeqRange,
 };
 use slipring_coherence::sync;
@@ -74,14 +74,14 @@ impl Blocks for Reading {
     }
 }
 
-impl Blocks for Writing {
-    fn show<C: Again>(batch: &mut BlockBatch<'_, Writing, C>, offset: usize, see: See<'_>) {
+impl Blocks for Updating {
+    fn show<C: Again>(batch: &mut BlockBatch<'_, Updating, C>, offset: usize, see: See<'_>) {
         let seq = batch.first_seq().wrapping_add(offset as u64);
         let trail = see(seq, &Block(batch.get(offset).expect("the batch has this block")));
-        Writing::write(batch.get_mut(offset).expect("the batch has this block"), trail);
+        Updating::write(batch.get_mut(offset).expect("the batch has this block"), trail);
     }
     fn poll<C: Again>(
-        handle: &mut BlockConsumer<Writing, C>,
+        handle: &mut BlockConsumer<Updating, C>,
         max: usize,
         see: See<'_>,
     ) -> Result<u64, WaitError> {
@@ -90,13 +90,13 @@ impl Blocks for Writing {
             Err(BatchError::Wait(error)) => return Err(error),
             Err(_) => return Ok(0),
         };
-        (0..batch.len()).for_each(|offset| Writing::show(&mut batch, offset, see));
+        (0..batch.len()).for_each(|offset| Updating::show(&mut batch, offset, see));
         let len = batch.len() as u64;
         batch.release();
         Ok(len)
     }
     fn for_each<C: Again>(
-        handle: &mut BlockConsumer<Writing, C>,
+        handle: &mut BlockConsumer<Updating, C>,
         see: See<'_>,
     ) -> Result<u64, WaitError> {
         let mut handled = 0;
@@ -105,21 +105,21 @@ impl Blocks for Writing {
                 Err(WaitError::Closed) => return Ok(handled),
                 found => found?,
             };
-            (0..batch.len()).for_each(|offset| Writing::show(&mut batch, offset, see));
+            (0..batch.len()).for_each(|offset| Updating::show(&mut batch, offset, see));
             handled += batch.len() as u64;
             batch.release();
         }
     }
-    fn suspects<C: Again>(handle: &BlockConsumer<Writing, C>) -> Option<(u64, usize)> {
+    fn suspects<C: Again>(handle: &BlockConsumer<Updating, C>) -> Option<(u64, usize)> {
         C::suspects(handle)
     }
-    fn pass_over<C: Again>(handle: &mut BlockConsumer<Writing, C>) -> Result<u64, WaitError> {
+    fn pass_over<C: Again>(handle: &mut BlockConsumer<Updating, C>) -> Result<u64, WaitError> {
         C::pass_over(handle)
     }
-    fn raw_suspects<C: Again>(raw: &RawBlockConsumer<Writing, C>) -> Option<(u64, usize)> {
+    fn raw_suspects<C: Again>(raw: &RawBlockConsumer<Updating, C>) -> Option<(u64, usize)> {
         C::raw_suspects(raw)
     }
-    fn suspects_of<C: Again>(batch: &BlockBatch<'_, Writing, C>) -> Option<usize> {
+    fn suspects_of<C: Again>(batch: &BlockBatch<'_, Updating, C>) -> Option<usize> {
         C::suspects_of(batch)
     }
     fn write(block: &mut [u8], trail: u64) {
@@ -141,16 +141,16 @@ pub trait Again: Delivery + Sized {
     fn raw_again<A: Access>(_: &RawBlockConsumer<A, Self>) -> (u64, usize) {
         (0, 0)
     }
-    fn suspects(_: &BlockConsumer<Writing, Self>) -> Option<(u64, usize)> {
+    fn suspects(_: &BlockConsumer<Updating, Self>) -> Option<(u64, usize)> {
         None
     }
-    fn raw_suspects(_: &RawBlockConsumer<Writing, Self>) -> Option<(u64, usize)> {
+    fn raw_suspects(_: &RawBlockConsumer<Updating, Self>) -> Option<(u64, usize)> {
         None
     }
-    fn suspects_of(_: &BlockBatch<'_, Writing, Self>) -> Option<usize> {
+    fn suspects_of(_: &BlockBatch<'_, Updating, Self>) -> Option<usize> {
         None
     }
-    fn pass_over(_: &mut BlockConsumer<Writing, Self>) -> Result<u64, WaitError> {
+    fn pass_over(_: &mut BlockConsumer<Updating, Self>) -> Result<u64, WaitError> {
         Ok(0)
     }
 }
@@ -164,16 +164,16 @@ macro_rules! begins_again {
             fn raw_again<A: Access>(handle: &RawBlockConsumer<A, $delivery>) -> (u64, usize) {
                 positions(handle.redelivered())
             }
-            fn suspects(handle: &BlockConsumer<Writing, $delivery>) -> Option<(u64, usize)> {
+            fn suspects(handle: &BlockConsumer<Updating, $delivery>) -> Option<(u64, usize)> {
                 Some(positions(handle.suspects()))
             }
-            fn raw_suspects(raw: &RawBlockConsumer<Writing, $delivery>) -> Option<(u64, usize)> {
+            fn raw_suspects(raw: &RawBlockConsumer<Updating, $delivery>) -> Option<(u64, usize)> {
                 Some(positions(raw.suspects()))
             }
-            fn suspects_of(batch: &BlockBatch<'_, Writing, $delivery>) -> Option<usize> {
+            fn suspects_of(batch: &BlockBatch<'_, Updating, $delivery>) -> Option<usize> {
                 Some(batch.suspects())
             }
-            fn pass_over(handle: &mut BlockConsumer<Writing, $delivery>) -> Result<u64, WaitError> {
+            fn pass_over(handle: &mut BlockConsumer<Updating, $delivery>) -> Result<u64, WaitError> {
                 handle.pass_over_suspects()
             }
         }

@@ -51,7 +51,7 @@ fn declare<L: Layout>(
         visited.push(match stage.kind {
             Kind::Tap => Visited::Tap(Tap::named(&Log::name(visited.len())).room(stage.room)),
             Kind::PoolReader => Visited::Readers(Pool::reading(room)),
-            Kind::PoolWriter => Visited::Writers(Pool::writing(room)),
+            Kind::PoolWriter => Visited::Writers(Pool::updating(room)),
             _ => Visited::None,
         });
         let mirror = stage.own_mirror();
@@ -141,17 +141,17 @@ fn add<L: Layout>(
             chain.read_with(&name, Whole::new(reads!(make(0)), own_log, number))
         }
         (Kind::Writer, _) if idles.is_some() => {
-            chain.write_with(&name, Whole::new(writes!(make(0)), own_log, number))
+            chain.update_with(&name, Whole::new(writes!(make(0)), own_log, number))
         }
         (Kind::Reader, _) => chain.read(&name, reads!(make(0))),
-        (Kind::Writer, _) => chain.write(&name, writes!(make(0))),
+        (Kind::Writer, _) => chain.update(&name, writes!(make(0))),
         (Kind::PoolReader, _) => chain.read_pool(&name, len, move |worker| reads!(make(worker))),
-        (Kind::PoolWriter, _) => chain.write_pool(&name, len, move |worker| writes!(make(worker))),
+        (Kind::PoolWriter, _) => chain.update_pool(&name, len, move |worker| writes!(make(worker))),
         (Kind::ShardReader, _) => {
             chain.read_shards(&name, len, Event::key, move |shard| reads!(make(shard)))
         }
         (Kind::ShardWriter, _) => {
-            chain.write_shards(&name, len, Event::key, move |shard| writes!(make(shard)))
+            chain.update_shards(&name, len, Event::key, move |shard| writes!(make(shard)))
         }
     };
     let chain = if plan.front == Front::Thread { chain.on("all") } else { chain };

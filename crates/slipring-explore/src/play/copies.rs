@@ -8,7 +8,7 @@ use slipring::segment::{
 };
 use slipring::{
     errors::{BatchError, ClaimError, WaitError},
-    markers::{Joined, Reading, Single, Writing},
+    markers::{Joined, Reading, Single, Updating},
 };
 use slipring_coherence::sync;
 
@@ -60,9 +60,9 @@ impl Copies for Reading {
     }
 }
 
-impl Copies for Writing {
+impl Copies for Updating {
     fn show<C: Again>(
-        handle: &mut CopyingConsumer<Words, Writing, C>,
+        handle: &mut CopyingConsumer<Words, Updating, C>,
         seq: u64,
         words: Words,
         see: See<'_>,
@@ -73,7 +73,7 @@ impl Copies for Writing {
         assert!(handle.write_back(seq, &event.words()), "the copy of {seq} is not released");
     }
     fn for_each<C: Again>(
-        handle: &mut CopyingConsumer<Words, Writing, C>,
+        handle: &mut CopyingConsumer<Words, Updating, C>,
         see: See<'_>,
     ) -> Result<u64, WaitError> {
         handle.for_each(|words, seq| {

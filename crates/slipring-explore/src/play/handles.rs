@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use slipring::segment::{Seated, SeatedShard, SeatedWorker, SegmentConsumer};
 use slipring::{
-    Reader, Writer,
+    Reader, Updater,
     errors::{BatchError, WaitError},
-    handles::{PoolReader, PoolWriter, ShardReader, ShardWriter, Subscription},
-    markers::{Joined, Layout, Reading, Writing},
+    handles::{PoolReader, PoolUpdater, ShardReader, ShardUpdater, Subscription},
+    markers::{Joined, Layout, Reading, Updating},
     raw::SeqRange,
     tasks::Waitable,
 };
@@ -314,17 +314,17 @@ macro_rules! handle {
 }
 handle! {
     [L] Reader<Event, L>, reads => holds;
-    [L] Writer<Event, L>, writes => holds;
+    [L] Updater<Event, L>, writes => holds;
     [L] PoolReader<Event, L>, reads;
-    [L] PoolWriter<Event, L>, writes;
+    [L] PoolUpdater<Event, L>, writes;
     [L] ShardReader<Event, L>, reads;
-    [L] ShardWriter<Event, L>, writes;
+    [L] ShardUpdater<Event, L>, writes;
     [L] Subscription<Event, L>, reads => holds leaves;
     [] SegmentConsumer<Parts, Reading, Seated>, reads, again redelivered;
-    [] SegmentConsumer<Parts, Writing, Seated>, writes, again redelivered, suspects suspects pass_over_suspects;
+    [] SegmentConsumer<Parts, Updating, Seated>, writes, again redelivered, suspects suspects pass_over_suspects;
     [] SegmentConsumer<Parts, Reading, SeatedWorker>, reads, again redelivered, by_batch redelivered;
-    [] SegmentConsumer<Parts, Writing, SeatedWorker>, writes, again redelivered, by_batch redelivered;
+    [] SegmentConsumer<Parts, Updating, SeatedWorker>, writes, again redelivered, by_batch redelivered;
     [] SegmentConsumer<Parts, Reading, SeatedShard>, reads, again redelivered;
-    [] SegmentConsumer<Parts, Writing, SeatedShard>, writes, again redelivered, suspects suspects pass_over_suspects;
+    [] SegmentConsumer<Parts, Updating, SeatedShard>, writes, again redelivered, suspects suspects pass_over_suspects;
     [] SegmentConsumer<Parts, Reading, Joined>, reads;
 }

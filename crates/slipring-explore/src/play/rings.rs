@@ -8,9 +8,9 @@ use slipring::{
     errors::SubscribeError,
     faults::Marks,
     handles::{MirrorHandle, StartAt},
-    markers::{Contiguous, Interleaved, Layout, Many, Reading, Single, Writing},
+    markers::{Contiguous, Interleaved, Layout, Many, Reading, Single, Updating},
     placement::Threads,
-    stages::{Handlers, PoolReaderKey, PoolWriterKey, ShardReaderKey, ShardWriterKey, TapKey},
+    stages::{Handlers, PoolReaderKey, PoolUpdaterKey, ShardReaderKey, ShardUpdaterKey, TapKey},
 };
 
 use super::consumers::{Driven, handler};
@@ -29,7 +29,7 @@ use crate::watch::Watch;
 pub enum Visited<L: Layout> {
     Tap(Tap<Event, L>),
     Readers(Pool<Event, Reading, L>),
-    Writers(Pool<Event, Writing, L>),
+    Writers(Pool<Event, Updating, L>),
     None,
 }
 
@@ -219,11 +219,11 @@ impl<L: Layout, S: Sharing> AnyRing for Opened<L, S> {
 
 enum AnyKey {
     Reader(slipring::stages::ReaderKey),
-    Writer(slipring::stages::WriterKey),
+    Writer(slipring::stages::UpdaterKey),
     PoolReader(PoolReaderKey),
-    PoolWriter(PoolWriterKey),
+    PoolWriter(PoolUpdaterKey),
     ShardReader(ShardReaderKey),
-    ShardWriter(ShardWriterKey),
+    ShardWriter(ShardUpdaterKey),
     Tap(TapKey),
 }
 
@@ -264,14 +264,14 @@ fn declare<L: Layout, S>(graph: &Graph<Event, L, S>, plan: &RingPlan, log: &Log)
         let room = stage.room.max(handles);
         let key = match stage.kind {
             Kind::Reader => AnyKey::Reader(graph.reader(&name)),
-            Kind::Writer => AnyKey::Writer(graph.writer(&name)),
+            Kind::Writer => AnyKey::Writer(graph.updater(&name)),
             Kind::PoolReader => AnyKey::PoolReader(graph.pool_reader(&name, handles).room(room)),
-            Kind::PoolWriter => AnyKey::PoolWriter(graph.pool_writer(&name, handles).room(room)),
+            Kind::PoolWriter => AnyKey::PoolWriter(graph.pool_updater(&name, handles).room(room)),
             Kind::ShardReader => {
                 AnyKey::ShardReader(graph.shard_reader(&name, handles, Event::key))
             }
             Kind::ShardWriter => {
-                AnyKey::ShardWriter(graph.shard_writer(&name, handles, Event::key))
+                AnyKey::ShardWriter(graph.shard_updater(&name, handles, Event::key))
             }
             Kind::Tap => AnyKey::Tap(graph.tap(&name, stage.room)),
         };
@@ -470,11 +470,11 @@ fn attach<L: Layout, S>(
     }
     let handles = match key {
         AnyKey::Reader(key) => boxed(vec![ring.reader(key)]),
-        AnyKey::Writer(key) => boxed(vec![ring.writer(key)]),
+        AnyKey::Writer(key) => boxed(vec![ring.updater(key)]),
         AnyKey::PoolReader(key) => boxed(ring.pool_readers(key)),
-        AnyKey::PoolWriter(key) => boxed(ring.pool_writers(key)),
+        AnyKey::PoolWriter(key) => boxed(ring.pool_updaters(key)),
         AnyKey::ShardReader(key) => boxed(ring.shard_readers(key)),
-        AnyKey::ShardWriter(key) => boxed(ring.shard_writers(key)),
+        AnyKey::ShardWriter(key) => boxed(ring.shard_updaters(key)),
         AnyKey::Tap(_) => Vec::new(),
     };
     let is_pool = plan.stages[stage].kind.is_pool();
@@ -523,14 +523,14 @@ fn hand_over<L: Layout, S>(
             handlers.read_with(key, Whole::new(reads(0), log, stage))
         }
         AnyKey::Writer(key) if idles.is_some() => {
-            handlers.write_with(key, Whole::new(writes(0), log, stage))
+            handlers.update_with(key, Whole::new(writes(0), log, stage))
         }
         AnyKey::Reader(key) => handlers.read(key, reads(0)),
-        AnyKey::Writer(key) => handlers.write(key, writes(0)),
+        AnyKey::Writer(key) => handlers.update(key, writes(0)),
         AnyKey::PoolReader(key) => handlers.read_pool(key, reads),
-        AnyKey::PoolWriter(key) => handlers.write_pool(key, writes),
+        AnyKey::PoolWriter(key) => handlers.update_pool(key, writes),
         AnyKey::ShardReader(key) => handlers.read_shards(key, reads),
-        AnyKey::ShardWriter(key) => handlers.write_shards(key, writes),
+        AnyKey::ShardWriter(key) => handlers.update_shards(key, writes),
         AnyKey::Tap(_) => handlers,
     };
 }

@@ -144,18 +144,18 @@ shared_ring! {
     Lent, _own;
     producer => producer;
     consumer => Held::new(consumer);
-    Reader: reader, Writer: writer,
-    PoolReader: pool_reader of seat, PoolWriter: pool_writer of seat,
-    ShardReader: shard_reader of number, ShardWriter: shard_writer of number
+    Reader: reader, Writer: updater,
+    PoolReader: pool_reader of seat, PoolWriter: pool_updater of seat,
+    ShardReader: shard_reader of number, ShardWriter: shard_updater of number
 }
 
 shared_ring! {
     Copying, _own;
     producer => Plain(CopyingProducer::over(producer));
     consumer => Copied(CopyingConsumer::over(consumer));
-    Reader: reader, Writer: writer,
-    PoolReader: pool_reader of seat, PoolWriter: pool_writer of seat,
-    ShardReader: shard_reader of number, ShardWriter: shard_writer of number
+    Reader: reader, Writer: updater,
+    PoolReader: pool_reader of seat, PoolWriter: pool_updater of seat,
+    ShardReader: shard_reader of number, ShardWriter: shard_updater of number
 }
 
 shared_ring! {
@@ -164,9 +164,9 @@ shared_ring! {
     producer => Plain(BlockPuts::new(unsafe { BlockProducer::over(producer, own.1) }, own.2));
     // SAFETY: as above.
     consumer => BlockHandle::new(unsafe { BlockConsumer::over(consumer, own.1) });
-    Reader: reader, Writer: writer,
-    PoolReader: pool_reader of seat, PoolWriter: pool_writer of seat,
-    ShardReader: shard_reader of number, ShardWriter: shard_writer of number
+    Reader: reader, Writer: updater,
+    PoolReader: pool_reader of seat, PoolWriter: pool_updater of seat,
+    ShardReader: shard_reader of number, ShardWriter: shard_updater of number
 }
 
 shared_ring! {

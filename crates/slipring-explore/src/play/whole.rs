@@ -5,7 +5,7 @@ use std::sync::Arc;
 use slipring::{
     At,
     faults::{Fault, Faulted, Verdict},
-    stages::{ReadHandler, WriteHandler},
+    stages::{ReadHandler, UpdateHandler},
 };
 
 use crate::event::Event;
@@ -110,7 +110,7 @@ macro_rules! calls {
     };
 }
 calls!(ReadHandler, &Event);
-calls!(WriteHandler, &mut Event);
+calls!(UpdateHandler, &mut Event);
 
 /// The hook for failures that a stage survives.
 pub fn survives(log: &Arc<Log>) -> impl Fn(&Faulted) + Send + Sync + 'static {

@@ -466,7 +466,7 @@ impl<E: Send + 'static> OpenSink<E> {
     /// let (next, watch) = (sink.next_seq(), sink.watch());
     /// slipring::ring(1024, || 0u64)
     ///     .first_seq(next)
-    ///     .write("double", |order, _| *order *= 2)
+    ///     .update("double", |order, _| *order *= 2)
     ///     .read_by("journal", |orders| sink.run(orders).map(drop))
     ///     .feed(0..1000, |slot, order| *slot = order)?;
     /// assert_eq!(watch.counters().events, 1000);

@@ -16,7 +16,7 @@ use slipring::segment::{
 use slipring::{
     errors::BuildError,
     handles::StartAt,
-    markers::{Interleaved, Joined, Reading, Single, Writing},
+    markers::{Interleaved, Joined, Reading, Single, Updating},
 };
 
 use crate::errors::{HeaderProblem, Problem};
@@ -57,16 +57,16 @@ pub trait Contents: Handles {
 ///
 /// | contents | producers | stages | they lend |
 /// |---|---|---|---|
-/// | an [`Event`] `E` | [`slipring::Producer`] | [`slipring::Consumer`] | `&E`, and `&mut E` to a stage that writes |
+/// | an [`Event`] `E` | [`slipring::Producer`] | [`slipring::Consumer`] | `&E`, and `&mut E` to a stage that updates events |
 /// | [`Blocks`] | [`BlockProducer`] | [`BlockConsumer`] | `&[u8]` and `&mut [u8]`, of one size |
 /// | [`Messages`] | [`MessageProducer`] | [`MessageConsumer`] | [`Message`](crate::messages::Message)s of any length |
 /// | [`Copies`](crate::Copies)`<E>` | [`CopyingProducer`](crate::copies::CopyingProducer) | [`CopyingConsumer`](crate::copies::CopyingConsumer) | nothing: an `E` is copied in and out |
 ///
 /// | handle | sees |
 /// |---|---|
-/// | [`Reader`], [`Writer`] | every event |
-/// | [`PoolReader`], [`PoolWriter`] | the events that no other worker of the pool takes |
-/// | [`ShardReader`], [`ShardWriter`] | the events of its own keys |
+/// | [`Reader`], [`Updater`] | every event |
+/// | [`PoolReader`], [`PoolUpdater`] | the events that no other worker of the pool takes |
+/// | [`ShardReader`], [`ShardUpdater`] | the events of its own keys |
 /// | [`Subscription`] | every event since it joined a tap |
 ///
 /// ```
@@ -120,8 +120,8 @@ pub trait Handles: sealed::Sealed + 'static {
 }
 
 /// Handles of contents that fill one slot each: events, blocks, and copies. Only these contents
-/// have writing stages, pools and shards, because a message, which fills several slots, must not be
-/// divided.
+/// have updating stages, pools and shards, because a message, which fills several slots, must not
+/// be divided.
 ///
 /// ```compile_fail,E0277
 /// use slipring_shm::{Attached, messages::Messages};
@@ -130,18 +130,18 @@ pub trait Handles: sealed::Sealed + 'static {
 /// }
 /// ```
 pub trait Divisible: Handles {
-    /// Handle of a stage that may write.
-    type Writer<D: Delivery>;
+    /// Handle of a stage that may update events.
+    type Updater<D: Delivery>;
 
-    /// Makes the handle of a writing stage from the ring's own handle, which lends whole slots.
+    /// Makes the handle of an updating stage from the ring's own handle, which lends whole slots.
     ///
     /// # Safety
     /// As for [`Handles::producer`].
     #[doc(hidden)]
-    unsafe fn writer<D: Delivery>(
-        rx: SegmentConsumer<Self::Slot, Writing, D, Self::Layout>,
+    unsafe fn updater<D: Delivery>(
+        rx: SegmentConsumer<Self::Slot, Updating, D, Self::Layout>,
         size: usize,
-    ) -> Self::Writer<D>;
+    ) -> Self::Updater<D>;
 }
 
 /// The handle of a ring's only producer.
@@ -151,17 +151,17 @@ pub type SharedProducer<H> = <H as Handles>::Producer<Apart>;
 /// The handle with which a stage reads every event.
 pub type Reader<H> = <H as Handles>::Reader<Seated>;
 /// The handle with which a stage reads, and may change, every event.
-pub type Writer<H> = <H as Divisible>::Writer<Seated>;
+pub type Updater<H> = <H as Divisible>::Updater<Seated>;
 /// A reader that has joined a tap.
 pub type Subscription<H> = <H as Handles>::Reader<Joined>;
 /// The handle with which one worker of a pool reads events.
 pub type PoolReader<H> = <H as Handles>::Reader<SeatedWorker>;
 /// The handle with which one worker of a pool reads, and may change, events.
-pub type PoolWriter<H> = <H as Divisible>::Writer<SeatedWorker>;
+pub type PoolUpdater<H> = <H as Divisible>::Updater<SeatedWorker>;
 /// The handle with which one shard of a stage reads the events of its own keys.
 pub type ShardReader<H> = <H as Handles>::Reader<SeatedShard>;
 /// The handle with which one shard of a stage reads, and may change, the events of its own keys.
-pub type ShardWriter<H> = <H as Divisible>::Writer<SeatedShard>;
+pub type ShardUpdater<H> = <H as Divisible>::Updater<SeatedShard>;
 
 pub(crate) mod sealed {
     pub trait Sealed {}
@@ -185,7 +185,7 @@ pub(crate) mod sealed {
 ///     .block(rows * columns * 4, 4)
 ///     .type_name("field/f32", 1)
 ///     .schema(format!("('<f4', ({rows}, {columns}))"))
-///     .writer("clip")
+///     .updater("clip")
 ///     .reader("plot")
 ///     .after(["clip"])
 ///     .build()?;
@@ -193,7 +193,7 @@ pub(crate) mod sealed {
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
 /// let (mut tx, mut plot) = (attached.producer()?, attached.reader("plot")?);
-/// let mut clip = attached.writer("clip")?;
+/// let mut clip = attached.updater("clip")?;
 /// tx.publish(|field| field.fill(200))?;
 /// let mut batch = clip.batch(1)?;
 /// if let Some(field) = batch.get_mut(0) { field.iter_mut().for_each(|byte| *byte &= 127) }
@@ -208,7 +208,7 @@ pub enum Blocks {}
 ///
 /// The ring's slots are cells of 64 bytes, and a message occupies a run of adjacent cells. So the
 /// capacity is a number of cells. A stage of messages reads each message. There are taps, but no
-/// pools, shards or writing stages, because these would divide a message.
+/// pools, shards or updating stages, because these would divide a message.
 ///
 /// ```
 /// use slipring_shm::{Segment, messages::{Messages, NextMessage}};
@@ -300,12 +300,12 @@ impl<E: Event> Handles for E {
 }
 
 impl<E: Event> Divisible for E {
-    type Writer<D: Delivery> = SegmentConsumer<E, Writing, D>;
+    type Updater<D: Delivery> = SegmentConsumer<E, Updating, D>;
 
-    unsafe fn writer<D: Delivery>(
-        rx: SegmentConsumer<E, Writing, D>,
+    unsafe fn updater<D: Delivery>(
+        rx: SegmentConsumer<E, Updating, D>,
         _size: usize,
-    ) -> Self::Writer<D> {
+    ) -> Self::Updater<D> {
         rx
     }
 }
@@ -377,12 +377,12 @@ impl Handles for Blocks {
 }
 
 impl Divisible for Blocks {
-    type Writer<D: Delivery> = BlockConsumer<Writing, D>;
+    type Updater<D: Delivery> = BlockConsumer<Updating, D>;
 
-    unsafe fn writer<D: Delivery>(
-        rx: SegmentConsumer<BlockStart, Writing, D, Strided>,
+    unsafe fn updater<D: Delivery>(
+        rx: SegmentConsumer<BlockStart, Updating, D, Strided>,
         size: usize,
-    ) -> BlockConsumer<Writing, D> {
+    ) -> BlockConsumer<Updating, D> {
         // SAFETY: the caller's promise.
         unsafe { BlockConsumer::over(rx, size) }
     }

@@ -105,7 +105,7 @@ pub enum Problem {
     /// A call of the builder applies to the stage declared last, but no stage was declared before
     /// it.
     #[error(
-        "`{call}` applies to the stage declared last, and there is none: call `reader` or `writer` first"
+        "`{call}` applies to the stage declared last, and there is none: call `reader` or `updater` first"
     )]
     Misplaced {
         /// Name of the call.

@@ -68,10 +68,10 @@ pub(super) fn event_size(size: &u64, align: &u64, f: &mut fmt::Formatter<'_>) ->
 }
 
 pub(super) fn access(stage: &str, writes: &bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let access = if *writes { "writer" } else { "reader" };
+    let (article, access) = if *writes { ("an", "updater") } else { ("a", "reader") };
     write!(
         f,
-        "stage `{stage}` was declared as a {access}: ask for it by `{access}` (a pool: `pool_{access}`; shards: `shard_{access}`)"
+        "stage `{stage}` was declared as {article} {access}: ask for it by `{access}` (a pool: `pool_{access}`; shards: `shard_{access}`)"
     )
 }
 
@@ -79,15 +79,15 @@ pub(super) fn delivery(stage: &str, delivery: &&str, f: &mut fmt::Formatter<'_>)
     match *delivery {
         "each" => write!(
             f,
-            "stage `{stage}` was declared so that one handle sees each event: ask for it by `reader` or `writer`"
+            "stage `{stage}` was declared so that one handle sees each event: ask for it by `reader` or `updater`"
         ),
         "pool" => write!(
             f,
-            "stage `{stage}` was declared as a pool: ask for it by `pool_reader` or `pool_writer`"
+            "stage `{stage}` was declared as a pool: ask for it by `pool_reader` or `pool_updater`"
         ),
         "shards" => write!(
             f,
-            "stage `{stage}` was declared with shards: ask for one by `shard_reader` or `shard_writer`, with its number"
+            "stage `{stage}` was declared with shards: ask for one by `shard_reader` or `shard_updater`, with its number"
         ),
         "tap" => write!(f, "`{stage}` was declared as a tap: join it by `subscribe`"),
         _ => write!(

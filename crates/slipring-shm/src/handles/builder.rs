@@ -161,7 +161,7 @@ impl<C: Contents> Builder<C> {
     /// before or behind it, and not beside it.
     ///
     /// Example: [`after`](Builder::after).
-    pub fn writer(mut self, name: impl Into<String>) -> Builder<C> {
+    pub fn updater(mut self, name: impl Into<String>) -> Builder<C> {
         self.graph_mut(|graph| graph.add(name.into(), true, StageDelivery::Each));
         self
     }
@@ -202,7 +202,7 @@ impl<C: Contents> Builder<C> {
     /// use slipring_shm::Segment;
     /// let segment = Segment::<u64>::create_memfd("squared")
     ///     .capacity(8)
-    ///     .pool_writer("square", 4)
+    ///     .pool_updater("square", 4)
     ///     .reader("sum")
     ///     .after(["square"])
     ///     .build()?;
@@ -210,11 +210,11 @@ impl<C: Contents> Builder<C> {
     /// let attached = unsafe { segment.attach()? };
     /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
     /// tx.publish(|slot| *slot = 3)?;
-    /// attached.pool_writer("square")?.poll(8, |event, _| *event *= *event)?;
+    /// attached.pool_updater("square")?.poll(8, |event, _| *event *= *event)?;
     /// sum.poll(8, |event, _| assert_eq!(*event, 9))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn pool_writer(mut self, name: impl Into<String>, workers: usize) -> Builder<C> {
+    pub fn pool_updater(mut self, name: impl Into<String>, workers: usize) -> Builder<C> {
         self.graph_mut(|graph| graph.add(name.into(), true, StageDelivery::Pool(workers)));
         self
     }
@@ -254,14 +254,14 @@ impl<C: Contents> Builder<C> {
     /// use slipring_shm::Segment;
     /// let segment = Segment::<u64>::create_memfd("doubled")
     ///     .capacity(8)
-    ///     .writer("double")
+    ///     .updater("double")
     ///     .reader("print")
     ///     .after(["double"])
     ///     .build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
     /// let mut tx = attached.producer()?;
-    /// let (mut double, mut print) = (attached.writer("double")?, attached.reader("print")?);
+    /// let (mut double, mut print) = (attached.updater("double")?, attached.reader("print")?);
     /// tx.publish(|slot| *slot = 21)?;
     /// double.poll(8, |event, _| *event *= 2)?;
     /// print.poll(8, |event, _| assert_eq!(*event, 42))?;

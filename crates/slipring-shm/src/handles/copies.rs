@@ -18,7 +18,7 @@ use slipring::segment::{
 };
 use slipring::{
     handles::StartAt,
-    markers::{Interleaved, Reading, Writing},
+    markers::{Interleaved, Reading, Updating},
 };
 
 use crate::attach::participant::Participation;
@@ -103,12 +103,12 @@ impl<E: Event> Handles for Copies<E> {
 }
 
 impl<E: Event> Divisible for Copies<E> {
-    type Writer<D: Delivery> = CopyingConsumer<E, Writing, D>;
+    type Updater<D: Delivery> = CopyingConsumer<E, Updating, D>;
 
-    unsafe fn writer<D: Delivery>(
-        rx: SegmentConsumer<AtomicBytes<E>, Writing, D>,
+    unsafe fn updater<D: Delivery>(
+        rx: SegmentConsumer<AtomicBytes<E>, Updating, D>,
         _size: usize,
-    ) -> CopyingConsumer<E, Writing, D> {
+    ) -> CopyingConsumer<E, Updating, D> {
         CopyingConsumer::over(rx)
     }
 }

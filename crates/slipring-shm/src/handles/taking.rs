@@ -10,8 +10,8 @@
 
 use crate::attach::places::{EACH, POOL};
 use crate::contents::{
-    Divisible, Handles, PoolReader, PoolWriter, Producer, Reader, ShardReader, ShardWriter,
-    SharedProducer, Subscription, Writer,
+    Divisible, Handles, PoolReader, PoolUpdater, Producer, Reader, ShardReader, ShardUpdater,
+    SharedProducer, Subscription, Updater,
 };
 #[cfg(doc)]
 use crate::errors::Problem;
@@ -113,9 +113,9 @@ impl<H: Handles> Attached<H> {
     }
 }
 
-/// The places of pools, shards and writing stages, which a ring of messages does not have.
+/// The places of pools, shards and updating stages, which a ring of messages does not have.
 impl<H: Divisible> Attached<H> {
-    /// Like [`reader`](Attached::reader), but for a stage that may write.
+    /// Like [`reader`](Attached::reader), but for a stage that may update events.
     ///
     /// The previous process may have left events half-written. These events are the handle's
     /// [`suspects`](slipring::Consumer::suspects), and the first ones that it lends. Repair or mark
@@ -127,10 +127,10 @@ impl<H: Divisible> Attached<H> {
     ///
     /// # Errors
     /// As [`reader`](Attached::reader).
-    pub fn writer(&self, stage: &str) -> Result<Writer<H>, SegmentError> {
+    pub fn updater(&self, stage: &str) -> Result<Updater<H>, SegmentError> {
         let (ring, number, _) = self.places.take(stage, EACH, true)?;
         // SAFETY: I1, I2. The stage writes.
-        Ok(unsafe { H::writer(ring.writer(number), self.event_size()) })
+        Ok(unsafe { H::updater(ring.updater(number), self.event_size()) })
     }
 
     /// Takes a place in a pool that reads, and returns the worker's handle. It gets only events
@@ -157,18 +157,18 @@ impl<H: Divisible> Attached<H> {
         Ok(unsafe { H::reader(ring.pool_reader(number, seat), self.event_size()) })
     }
 
-    /// Like [`pool_reader`](Attached::pool_reader), but for a pool that may write. An earlier
-    /// worker may have half-changed the events that [`redelivered`](slipring::Batch::redelivered)
-    /// names.
+    /// Like [`pool_reader`](Attached::pool_reader), but for a pool that may update events. An
+    /// earlier worker may have half-changed the events that
+    /// [`redelivered`](slipring::Batch::redelivered) names.
     ///
-    /// Example: [`Builder::pool_writer`](crate::Builder::pool_writer).
+    /// Example: [`Builder::pool_updater`](crate::Builder::pool_updater).
     ///
     /// # Errors
     /// As [`pool_reader`](Attached::pool_reader).
-    pub fn pool_writer(&self, pool: &str) -> Result<PoolWriter<H>, SegmentError> {
+    pub fn pool_updater(&self, pool: &str) -> Result<PoolUpdater<H>, SegmentError> {
         let (ring, number, seat) = self.places.take(pool, POOL, true)?;
         // SAFETY: I1, I2. The pool writes.
-        Ok(unsafe { H::writer(ring.pool_writer(number, seat), self.event_size()) })
+        Ok(unsafe { H::updater(ring.pool_updater(number, seat), self.event_size()) })
     }
 
     /// Takes the place of one shard of a stage that reads. `shard` is the shard's number, from 0
@@ -215,16 +215,20 @@ impl<H: Divisible> Attached<H> {
         Ok(unsafe { H::reader(ring.shard_reader(number, shard), self.event_size()) })
     }
 
-    /// Like [`shard_reader`](Attached::shard_reader), but for a stage that may write. The previous
-    /// process may have left events half-written: see [`writer`](Attached::writer).
+    /// Like [`shard_reader`](Attached::shard_reader), but for a stage that may update events. The
+    /// previous process may have left events half-written: see [`updater`](Attached::updater).
     ///
-    /// Example: [`Builder::shard_writer`](crate::Builder::shard_writer).
+    /// Example: [`Builder::shard_updater`](crate::Builder::shard_updater).
     ///
     /// # Errors
     /// As [`shard_reader`](Attached::shard_reader).
-    pub fn shard_writer(&self, stage: &str, shard: usize) -> Result<ShardWriter<H>, SegmentError> {
+    pub fn shard_updater(
+        &self,
+        stage: &str,
+        shard: usize,
+    ) -> Result<ShardUpdater<H>, SegmentError> {
         let (ring, number) = self.places.take_shard(stage, shard, true)?;
         // SAFETY: I1, I2. The stage writes.
-        Ok(unsafe { H::writer(ring.shard_writer(number, shard), self.event_size()) })
+        Ok(unsafe { H::updater(ring.shard_updater(number, shard), self.event_size()) })
     }
 }

@@ -18,7 +18,7 @@ use slipring::{
 };
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{
-    Attached, Producer, Reader, Segment, SegmentError, SharedProducer, Writer,
+    Attached, Producer, Reader, Segment, SegmentError, SharedProducer, Updater,
     blocks::Blocks,
     errors::{MessageError, Problem},
     messages::Messages,
@@ -238,7 +238,7 @@ impl World {
                 let builder = $builder.capacity(shape.capacity).notice(NOTICE);
                 let builder = if shape.several { builder.producers(2) } else { builder };
                 let builder = match shape.writes {
-                    true => builder.writer(STAGES[0]),
+                    true => builder.updater(STAGES[0]),
                     false => builder.reader(STAGES[0]),
                 };
                 builder.reader(STAGES[1]).after([STAGES[0]]).build().unwrap()
@@ -292,7 +292,7 @@ impl World {
         let taken = || -> Result<Rx, SegmentError> {
             match by {
                 Me::Blocks(by) if self.shape.writes && number == 0 => {
-                    by.writer(STAGES[0]).map(Rx::Changes)
+                    by.updater(STAGES[0]).map(Rx::Changes)
                 }
                 Me::Blocks(by) => by.reader(STAGES[number]).map(Rx::Reads),
                 Me::Messages(by) => by.reader(STAGES[number]).map(Rx::Messages),
@@ -405,7 +405,7 @@ impl Tx {
 
 enum Rx {
     Reads(Reader<Blocks>),
-    Changes(Writer<Blocks>),
+    Changes(Updater<Blocks>),
     Messages(Reader<Messages>),
 }
 

@@ -14,7 +14,8 @@ use slipring::{
 };
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{
-    Attached, Event, Producer, Reader, Segment, SegmentError, Subscription, Writer, errors::Problem,
+    Attached, Event, Producer, Reader, Segment, SegmentError, Subscription, Updater,
+    errors::Problem,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -148,7 +149,7 @@ pub struct Stage {
 
 enum Hand {
     Reads(Reader<Numbered>),
-    Writes(Writer<Numbered>),
+    Writes(Updater<Numbered>),
 }
 
 impl Stage {
@@ -312,7 +313,7 @@ impl World {
     pub fn new(shape: Shape) -> World {
         let builder = Segment::create_memfd("kills").capacity(shape.capacity).notice(shape.notice);
         let builder = match shape.writes {
-            true => builder.writer(STAGES[0]),
+            true => builder.updater(STAGES[0]),
             false => builder.reader(STAGES[0]),
         };
         let builder = match shape.tap {
@@ -355,7 +356,7 @@ impl World {
     pub fn stage(&self, by: &Attached<Numbered>, number: usize, journal: &Journal) -> Stage {
         let writes = self.shape.writes;
         let (hand, redelivered, next) = if writes && number == 0 {
-            let mut writer = retry(|| by.writer(STAGES[0])).unwrap();
+            let mut writer = retry(|| by.updater(STAGES[0])).unwrap();
             let redelivered = writer.redelivered();
             let suspects = writer.suspects();
             assert_eq!(suspects.len(), redelivered.len());

@@ -67,7 +67,7 @@ struct Request {
 
 pub fn requests(load: &Load) {
     ring(load.capacity, Request::default)
-        .write("square", |request, _| {
+        .update("square", |request, _| {
             load.handle();
             if let Some(answer) = request.answer.take() {
                 let _ = answer.fulfil(request.number * request.number);

@@ -419,15 +419,15 @@ fn tap(load: &Load, members: usize) {
 
 fn line(load: &Load, stages: usize) {
     let graph = Graph::new(load.capacity, || 0u64);
-    let mut writers = vec![graph.writer("stage 0")];
+    let mut writers = vec![graph.updater("stage 0")];
     for stage in 1..stages - 1 {
-        let key = graph.writer(&format!("stage {stage}")).after(&writers[stage - 1]);
+        let key = graph.updater(&format!("stage {stage}")).after(&writers[stage - 1]);
         writers.push(key);
     }
     let last = graph.reader("last").after(&writers[stages - 2]);
     let ring = graph.build().unwrap();
     let _idle: Vec<_> = (0..load.idle).map(|_| ring.monitor()).collect();
-    let writers: Vec<_> = writers.into_iter().map(|key| ring.writer(key)).collect();
+    let writers: Vec<_> = writers.into_iter().map(|key| ring.updater(key)).collect();
     let (mut tx, mut last) = (ring.producer(), ring.reader(last));
     scope(|scope| {
         for mut writer in writers {
@@ -480,10 +480,10 @@ fn threads(load: &Load, threads: usize) {
     let add = |event: &mut u64, _| *event += 1;
     ring(load.capacity, || 0u64)
         .threads(threads)
-        .write("first", add)
-        .write("second", add)
-        .write("third", add)
-        .write("fourth", add)
+        .update("first", add)
+        .update("second", add)
+        .update("third", add)
+        .update("fourth", add)
         .read("fifth", |event, _| {
             seen.see(*event - 4);
             load.handle();

@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::time::Instant;
 
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Writing, sealed as lease};
+use crate::consumer::markers::{Updating, sealed as lease};
 use crate::consumer::position::{Availability, ConsumerPosition};
 use crate::consumer::waiting::Counting;
 use crate::errors::{BatchError, ClaimError, NotHeld};
@@ -408,7 +408,7 @@ impl<E, A: lease::Access, C: Succeeds, L: Layout> RawConsumer<E, A, C, L> {
     }
 }
 
-impl<E, C: BeginsAgain, L: Layout> RawConsumer<E, Writing, C, L> {
+impl<E, C: BeginsAgain, L: Layout> RawConsumer<E, Updating, C, L> {
     /// Returns which of the next events may be half-written, as [`Consumer::suspects`] does.
     ///
     /// Example: [`Consumer::suspects`].
@@ -417,16 +417,16 @@ impl<E, C: BeginsAgain, L: Layout> RawConsumer<E, Writing, C, L> {
     }
 }
 
-impl<E, C: lease::Delivery, L: Layout> RawConsumer<E, Writing, C, L> {
+impl<E, C: lease::Delivery, L: Layout> RawConsumer<E, Updating, C, L> {
     /// Returns a mutable reference to the event at position `seq`. Returns `None` if
     /// [`RawConsumer::available`] has not returned the position, or if [`RawConsumer::done`] has
     /// released its event.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 1u64);
-    /// let key = graph.writer("double");
+    /// let key = graph.updater("double");
     /// let ring = graph.build()?;
-    /// let (mut tx, mut rx) = (ring.producer(), ring.writer(key).into_raw());
+    /// let (mut tx, mut rx) = (ring.producer(), ring.updater(key).into_raw());
     /// tx.publish(|slot| *slot = 21)?;
     /// let seq = rx.next()?;
     /// *rx.at_mut(seq).unwrap() *= 2;
@@ -435,7 +435,7 @@ impl<E, C: lease::Delivery, L: Layout> RawConsumer<E, Writing, C, L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn at_mut(&mut self, seq: u64) -> Option<&mut E> {
-        // SAFETY: as in `at`. No other stage accesses events lent to a writing stage (plan::I1).
+        // SAFETY: as in `at`. No other stage accesses events lent to an updating stage (plan::I1).
         // `&mut self` excludes a second reference.
         self.lent().contains(seq).then(|| unsafe { &mut *self.consumer.state().slots.event(seq) })
     }

@@ -62,7 +62,7 @@ pub(super) struct Declared<'env, E, L: Layout> {
     pub(super) placement: Option<Contained<Box<dyn Placement + 'env>>>,
     /// Whether the last declared stage has a handler of batches.
     pub(super) takes_batches: bool,
-    /// Indices of the open taps; a tap is open until a writing stage is declared after the tap.
+    /// Indices of the open taps; a tap is open until an updating stage is declared after the tap.
     open_taps: Vec<usize>,
     /// Identity of the chain: an address that no other chain has while this chain is alive.
     identity: Arc<()>,
@@ -115,7 +115,7 @@ pub(super) type MakeRunners<'env, E, L> =
 /// ```
 /// let mut total = 0;
 /// slipring::ring(1024, || 0u64)
-///     .write("square", |value, _| *value *= *value)
+///     .update("square", |value, _| *value *= *value)
 ///     .read("sum", |value, _| total += value)
 ///     .feed(1..=3, |slot, value| *slot = value)?;
 /// assert_eq!(total, 14);
@@ -235,7 +235,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     ) -> Self {
         let mut after = self.after.clone();
         if access == Access::Write {
-            // A writing stage depends on the open taps, so the taps' readers release an event
+            // An updating stage depends on the open taps, so the taps' readers release an event
             // before the stage changes the event.
             after.append(&mut self.declared.open_taps);
         }

@@ -11,8 +11,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Adds stages that run in parallel: each of the stages sees every event, and none waits for
     /// the others.
     ///
-    /// Stages inside a fan-out may only read; a stage that writes does not compile there. The stage
-    /// declared after the fan-out comes after all stages inside. Fan-outs nest.
+    /// Stages inside a fan-out may only read; a stage that updates events does not compile there.
+    /// The stage declared after the fan-out comes after all stages inside. Fan-outs nest.
     ///
     /// ```
     /// let (mut count, mut sum) = (0, 0);
@@ -20,7 +20,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     ///     .fan_out(|side| {
     ///         side.read("count", |_, _| count += 1).read("sum", |value, _| sum += value)
     ///     })
-    ///     .write("clear", |value, _| *value = 0) // comes after both
+    ///     .update("clear", |value, _| *value = 0) // comes after both
     ///     .feed(1..=3, |slot, i| *slot = i)?;
     /// assert_eq!((count, sum), (3, 6));
     /// # Ok::<(), slipring::Error>(())
@@ -44,7 +44,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Example: [`Tap`].
     ///
     /// The readers at the tap see the changes that earlier stages made to an event. The producer,
-    /// and writing stages after the tap, wait for these readers; a stage after the tap that only
+    /// and updating stages after the tap, wait for these readers; a stage after the tap that only
     /// reads does not.
     #[doc(alias = "subscribe")]
     pub fn tap(self, tap: &Tap<E, L>) -> Self

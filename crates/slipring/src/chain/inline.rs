@@ -74,7 +74,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     /// let mut seen = Vec::new();
     /// slipring::ring(4, || 0)
-    ///     .write("double", |v, _| *v *= 2)
+    ///     .update("double", |v, _| *v *= 2)
     ///     .read("keep", |v, _| seen.push(*v))
     ///     .run_inline(|p| {
     ///         for i in 0..10 { p.publish(|slot| *slot = i)?; }
@@ -184,7 +184,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// ```
     /// use slipring::Promise;
     /// slipring::ring(4, || (0, None::<Promise<u64>>))
-    ///     .write("square", |(number, answer), _| {
+    ///     .update("square", |(number, answer), _| {
     ///         if let Some(answer) = answer.take() {
     ///             let _ = answer.fulfil(*number * *number);
     ///         }

@@ -167,8 +167,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// let mut sum = 0;
     /// slipring::ring(64, || 0u64)
     ///     .threads(2)
-    ///     .write("double", |value, _| *value *= 2)
-    ///     .write("increment", |value, _| *value += 1)
+    ///     .update("double", |value, _| *value *= 2)
+    ///     .update("increment", |value, _| *value += 1)
     ///     .read("sum", |value, _| sum += value)
     ///     .feed(1..=3, |slot, i| *slot = i)?;
     /// assert_eq!(sum, 15);
@@ -435,7 +435,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
 
     /// Lets the last declared stage wait until it has `max` events, or until its oldest event has
     /// waited for `time`, before it calls its handler. The stage takes batches
-    /// ([`Chain::read_batch`], [`Chain::write_batch`]). So it can send "up to 1,000 records, or
+    /// ([`Chain::read_batch`], [`Chain::update_batch`]). So it can send "up to 1,000 records, or
     /// what came in 50 ms" in one write.
     ///
     /// A batch also ends with the stream, at a position that was given up, and when its events fill
@@ -535,7 +535,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// ```
     /// let mut sum = 0;
     /// slipring::ring(64, || 0u64)
-    ///     .write("double", |value, _| *value *= 2).on("worker")
+    ///     .update("double", |value, _| *value *= 2).on("worker")
     ///     .read("sum", |value, _| sum += value).on("worker")
     ///     .feed(1..=3, |slot, i| *slot = i)?;
     /// assert_eq!(sum, 12);

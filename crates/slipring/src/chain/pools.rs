@@ -1,7 +1,7 @@
 //! Stages whose events are divided among several handlers: pools and shards.
 
 use super::declare::{Chain, MakeRunners};
-use super::scope::{MayWrite, sealed};
+use super::scope::{MayUpdate, sealed};
 use crate::base::fault::Outcome;
 use crate::base::panics::Contained;
 use crate::consumer::markers::sealed as markers;
@@ -16,7 +16,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Adds a pool that reads: each event goes to one of `workers` workers. Each worker has a
     /// thread of its own.
     ///
-    /// Example: [`Chain::write_pool`].
+    /// Example: [`Chain::update_pool`].
     #[doc(alias = "WorkerPool")]
     pub fn read_pool<R: Outcome + 'env, H: FnMut(&E, At) -> R + Send + 'env>(
         self,
@@ -30,8 +30,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         self.pool(name, Access::Read, workers, move |worker| ReadEach::new(make(worker)))
     }
 
-    /// Adds a pool that may write: each event goes to one of `workers` workers. Each worker has a
-    /// thread of its own.
+    /// Adds a pool that may update events: each event goes to one of `workers` workers. Each worker
+    /// has a thread of its own.
     ///
     /// `make` makes the handler of each worker before the start, from the worker's number, counted
     /// from 0. The workers claim chunks of events, so which of them gets an event depends on
@@ -40,21 +40,21 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// ```
     /// let mut out = Vec::new();
     /// slipring::ring(128, String::new)
-    ///     .write_pool("upper", 3, |_worker| |text, _| text.make_ascii_uppercase())
+    ///     .update_pool("upper", 3, |_worker| |text, _| text.make_ascii_uppercase())
     ///     .read("collect", |text, _| out.push(text.clone()))
     ///     .feed(["alpha", "beta"], |slot, text| text.clone_into(slot))?;
     /// assert_eq!(out, ["ALPHA", "BETA"]);
     /// # Ok::<(), slipring::Error>(())
     /// ```
     #[doc(alias = "WorkerPool")]
-    pub fn write_pool<R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
+    pub fn update_pool<R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
         self,
         name: &str,
         workers: usize,
         mut make: impl FnMut(usize) -> H + 'env,
     ) -> Self
     where
-        P: MayWrite,
+        P: MayUpdate,
     {
         self.pool(name, Access::Write, workers, move |worker| WriteEach::new(make(worker)))
     }
@@ -64,9 +64,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     ///
     /// ```
     /// use slipring::Pool;
-    /// let parse = Pool::writing(2);
+    /// let parse = Pool::updating(2);
     /// slipring::ring(8, || 0u64)
-    ///     .write_pool("parse", 1, |_worker| |value, _| *value *= 2)
+    ///     .update_pool("parse", 1, |_worker| |value, _| *value *= 2)
     ///     .open(&parse)
     ///     .run(|tx| {
     ///         let extra = parse.join()?;
@@ -112,8 +112,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// from the shard's number, counted from 0. Later stages see the events in the order of their
     /// positions.
     ///
-    /// `key` is called once for each event, so it should be short. The last writing stage before
-    /// the shards calls `key`, after that stage has handled the event. If no writing stage comes
+    /// `key` is called once for each event, so it should be short. The last updating stage before
+    /// the shards calls `key`, after that stage has handled the event. If no updating stage comes
     /// before the shards, the producer calls it. A panic of `key` ends the graph.
     ///
     /// The library hashes each key. Every run of an executable gives a key the same hash. The
@@ -152,7 +152,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     ///
     /// Example: [`Chain::read_shards`].
     #[doc(alias = "partition")]
-    pub fn write_shards<K: ShardKey, R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
+    pub fn update_shards<K: ShardKey, R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
         self,
         name: &str,
         shards: usize,
@@ -160,7 +160,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         mut make: impl FnMut(usize) -> H + 'env,
     ) -> Self
     where
-        P: MayWrite,
+        P: MayUpdate,
     {
         self.shards(name, Access::Write, shards, key, move |shard| WriteEach::new(make(shard)))
     }

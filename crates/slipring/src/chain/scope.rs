@@ -31,10 +31,10 @@ pub(super) mod sealed {
 
 /// Marks the places where a stage may write; all these places are outside of any fan-out.
 #[diagnostic::on_unimplemented(
-    message = "a stage that writes cannot stand beside other stages",
+    message = "a stage that updates events cannot stand beside other stages",
     label = "everything inside `fan_out` runs side by side on the same events, so it may only read",
-    note = "put the writing stage before or after the `fan_out`"
+    note = "put the updating stage before or after the `fan_out`"
 )]
-pub trait MayWrite {}
+pub trait MayUpdate {}
 #[diagnostic::do_not_recommend]
-impl MayWrite for Sequential {}
+impl MayUpdate for Sequential {}

@@ -1,16 +1,16 @@
 //! Stages with a single handler that sees every event.
 
 use super::declare::Chain;
-use super::scope::{MayWrite, sealed};
+use super::scope::{MayUpdate, sealed};
 use crate::base::fault::Outcome;
-use crate::consumer::handle::{Reader, Writer};
+use crate::consumer::handle::{Reader, Updater};
 use crate::observe::mirror::Mirror;
 use crate::observe::words::Plain;
 use crate::ring::events::{At, Events, EventsMut};
 use crate::ring::slots::Layout;
 use crate::ring::spec::Access;
 use crate::run::handlers::{
-    ReadBatch, ReadEach, ReadHandler, ReadWith, WriteBatch, WriteEach, WriteHandler, WriteWith,
+    ReadBatch, ReadEach, ReadHandler, ReadWith, UpdateHandler, WriteBatch, WriteEach, WriteWith,
 };
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P> {
@@ -43,19 +43,21 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// ```
     /// let mut seen = Vec::new();
     /// slipring::ring(64, || 0u64)
-    ///     .write("double", |value, _| *value *= 2)
+    ///     .update("double", |value, _| *value *= 2)
     ///     .read("keep", |value, _| seen.push(*value))
     ///     .feed([7, 8], |slot, value| *slot = value)?;
     /// assert_eq!(seen, [14, 16]);
     /// # Ok::<(), slipring::Error>(())
     /// ```
-    pub fn write<R: Outcome + 'env>(
+    #[doc(alias = "write")]
+    #[doc(alias = "map")]
+    pub fn update<R: Outcome + 'env>(
         self,
         name: &str,
         handler: impl FnMut(&mut E, At) -> R + Send + 'env,
     ) -> Self
     where
-        P: MayWrite,
+        P: MayUpdate,
     {
         self.stage(name, Access::Write, WriteEach::new(handler))
     }
@@ -89,13 +91,14 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Adds a stage whose handler may change whole batches.
     ///
     /// Example: [`Chain::read_batch`].
-    pub fn write_batch<R: Outcome + 'env>(
+    #[doc(alias = "write_batch")]
+    pub fn update_batch<R: Outcome + 'env>(
         self,
         name: &str,
         handler: impl FnMut(&mut EventsMut<'_, E, L>, u64) -> R + Send + 'env,
     ) -> Self
     where
-        P: MayWrite,
+        P: MayUpdate,
     {
         self.stage(name, Access::Write, WriteBatch::new(handler))
     }
@@ -114,10 +117,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
 
     /// Adds a stage as [`Chain::read_with`] does, for a handler that may change events.
     ///
-    /// Example: [`WriteHandler`].
-    pub fn write_with(self, name: &str, handler: impl WriteHandler<E> + Send + 'env) -> Self
+    /// Example: [`UpdateHandler`].
+    #[doc(alias = "write_with")]
+    pub fn update_with(self, name: &str, handler: impl UpdateHandler<E> + Send + 'env) -> Self
     where
-        P: MayWrite,
+        P: MayUpdate,
     {
         self.stage(name, Access::Write, WriteWith(handler))
     }
@@ -162,13 +166,14 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Adds a stage as [`Chain::read_by`] does, with a handle that may change events.
     ///
     /// Example: [`Chain::read_by`].
-    pub fn write_by<R: Outcome + 'env>(
+    #[doc(alias = "write_by")]
+    pub fn update_by<R: Outcome + 'env>(
         self,
         name: &str,
-        run: impl FnOnce(&mut Writer<E, L>) -> R + Send + 'env,
+        run: impl FnOnce(&mut Updater<E, L>) -> R + Send + 'env,
     ) -> Self
     where
-        P: MayWrite,
+        P: MayUpdate,
     {
         self.looping(name, Access::Write, run)
     }

@@ -12,7 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Index, IndexMut};
 
-use crate::consumer::markers::{Writing, sealed};
+use crate::consumer::markers::{Updating, sealed};
 use crate::consumer::position::ConsumerPosition;
 use crate::consumer::waiting::Counting;
 use crate::ring::events::{Events, EventsIter, EventsIterMut, mut_slices, out_of_bounds};
@@ -173,7 +173,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Index<usize> for Batc
     }
 }
 
-impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
+impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Updating, C, L> {
     /// Returns a mutable reference to the event at `offset` from the batch's first event. Returns
     /// `None` if the batch has no event at `offset`; indexing (`batch[offset]`) would panic there.
     ///
@@ -181,7 +181,7 @@ impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
     #[inline]
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
         let seq = self.view.first_seq().wrapping_add(offset as u64);
-        // SAFETY: no other stage touches the batch of a writing stage (plan::I1).
+        // SAFETY: no other stage touches the batch of an updating stage (plan::I1).
         // `&mut self` rules out a second reference.
         (offset < self.view.len()).then(|| unsafe { &mut *self.position.state().slots.event(seq) })
     }
@@ -190,11 +190,11 @@ impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
-    /// let double = graph.writer("double");
+    /// let double = graph.updater("double");
     /// let end = graph.reader("end").after(&double);
     /// let ring = graph.build()?;
     /// let (mut tx, mut double, mut end) =
-    ///     (ring.producer(), ring.writer(double), ring.reader(end));
+    ///     (ring.producer(), ring.updater(double), ring.reader(end));
     /// for i in 0..3 { tx.publish(|v| *v = i)?; }
     /// let mut batch = double.try_batch(8)?;
     /// for event in batch.iter_mut() { *event *= 2; }
@@ -215,15 +215,15 @@ impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
     }
 }
 
-impl<E, C: sealed::Delivery> Batch<'_, E, Writing, C, Contiguous> {
+impl<E, C: sealed::Delivery> Batch<'_, E, Updating, C, Contiguous> {
     /// Returns the batch's events as two slices. The second slice is empty unless the batch
     /// continues from the ring's last slot to its first slot.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64).contiguous();
-    /// let sort = graph.writer("sort");
+    /// let sort = graph.updater("sort");
     /// let ring = graph.build()?;
-    /// let (mut tx, mut sort) = (ring.producer(), ring.writer(sort));
+    /// let (mut tx, mut sort) = (ring.producer(), ring.updater(sort));
     /// for i in [3, 1, 2] { tx.publish(|v| *v = i)?; }
     /// let mut batch = sort.try_batch(8)?;
     /// let (front, back) = batch.as_mut_slices();
@@ -239,7 +239,7 @@ impl<E, C: sealed::Delivery> Batch<'_, E, Writing, C, Contiguous> {
     }
 }
 
-impl<E, C: sealed::Delivery, L: Layout> IndexMut<usize> for Batch<'_, E, Writing, C, L> {
+impl<E, C: sealed::Delivery, L: Layout> IndexMut<usize> for Batch<'_, E, Updating, C, L> {
     #[inline]
     fn index_mut(&mut self, offset: usize) -> &mut E {
         let len = self.view.len();
@@ -276,7 +276,7 @@ impl<'b, E, A: sealed::Access, C: sealed::Delivery, L: Layout> IntoIterator
 }
 
 /// `for event in &mut batch` visits mutable references to the events, as [`Batch::iter_mut`] does.
-impl<'b, E, C: sealed::Delivery, L: Layout> IntoIterator for &'b mut Batch<'_, E, Writing, C, L> {
+impl<'b, E, C: sealed::Delivery, L: Layout> IntoIterator for &'b mut Batch<'_, E, Updating, C, L> {
     type Item = &'b mut E;
     type IntoIter = EventsIterMut<'b, E, L>;
     #[inline]

@@ -3,13 +3,13 @@
 //! Invariants
 //! - I1: `poll` and `for_each` release exactly the events for which the closure returned, also if
 //!   the closure panics.
-//! - I2: only handles marked [`Writing`] create an [`EachMut`].
+//! - I2: only handles marked [`Updating`] create an [`EachMut`].
 
 use crate::base::fault::Fault;
 use crate::consumer::drive::{End, GATHER_AT_LEAST, SPARSE, drive, find_next, handle_next};
 use crate::consumer::handle::Consumer;
 use crate::consumer::handler::{Handler, LentEvents, Progress};
-use crate::consumer::markers::{Reading, Writing, sealed};
+use crate::consumer::markers::{Reading, Updating, sealed};
 use crate::consumer::position::{Availability, ConsumerPosition};
 use crate::consumer::waiting::Counting;
 use crate::errors::WaitError;
@@ -86,7 +86,7 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     }
 }
 
-impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
+impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Updating, C, L> {
     /// Handles up to `max` events that are available now, without waiting, and releases these
     /// events. Returns the number of handled events: 0 if no event was available.
     ///
@@ -102,11 +102,11 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
-    /// let double = graph.writer("double");
+    /// let double = graph.updater("double");
     /// let end = graph.reader("end").after(&double);
     /// let ring = graph.build()?;
     /// let (mut tx, mut double, mut end) =
-    ///     (ring.producer(), ring.writer(double), ring.reader(end));
+    ///     (ring.producer(), ring.updater(double), ring.reader(end));
     /// tx.publish(|v| *v = 21)?;
     /// assert_eq!(double.poll(8, |v, _| *v *= 2)?, 1);
     /// assert_eq!(end.poll(8, |v, _| assert_eq!(*v, 42))?, 1);
@@ -141,11 +141,11 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
-    /// let double = graph.writer("double");
+    /// let double = graph.updater("double");
     /// let end = graph.reader("end").after(&double);
     /// let ring = graph.build()?;
     /// let (mut tx, mut double, mut end) =
-    ///     (ring.producer(), ring.writer(double), ring.reader(end));
+    ///     (ring.producer(), ring.updater(double), ring.reader(end));
     /// tx.publish_all(1..4, |slot, i| *slot = i)?;
     /// tx.close();
     /// assert_eq!(double.for_each(|v, _| *v *= 2)?, 3);
@@ -272,7 +272,7 @@ impl<E, L: Layout, F: FnMut(&E, At)> Handler<E, L> for EachRef<F> {
 impl<E, L: Layout, F: FnMut(&mut E, At)> Handler<E, L> for EachMut<F> {
     #[inline(always)]
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        // SAFETY: I2, so the stage was declared as a writing stage.
+        // SAFETY: I2, so the stage was declared as an updating stage.
         unsafe {
             lent.each_mut(progress, |event, at| {
                 (self.0)(event, at);

@@ -16,7 +16,7 @@ use crate::base::sync::Statistic;
 use crate::base::sync::now;
 use crate::consumer::batch::Batch;
 use crate::consumer::local_worker::LocalWorkerPosition;
-use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Writing, sealed};
+use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Updating, sealed};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
 use crate::consumer::role::MemberRole;
 use crate::consumer::sequential::{SequentialPosition, StagePosition};
@@ -35,9 +35,9 @@ use crate::wait::warning::{Warning, warn};
 ///
 /// | handle | sees | lends |
 /// |---|---|---|
-/// | [`Reader`], [`Writer`] | every event | `&E`, `&mut E` |
-/// | [`PoolReader`], [`PoolWriter`] | the events that no other worker of the pool takes | `&E`, `&mut E` |
-/// | [`ShardReader`], [`ShardWriter`] | the events of its own keys | `&E`, `&mut E` |
+/// | [`Reader`], [`Updater`] | every event | `&E`, `&mut E` |
+/// | [`PoolReader`], [`PoolUpdater`] | the events that no other worker of the pool takes | `&E`, `&mut E` |
+/// | [`ShardReader`], [`ShardUpdater`] | the events of its own keys | `&E`, `&mut E` |
 /// | [`Subscription`](crate::handles::Subscription) | every event since it joined | `&E` |
 ///
 /// - No other thread overwrites or changes a lent event until its release. Meanwhile parallel
@@ -68,15 +68,15 @@ pub struct Consumer<E, A: sealed::Access, C: sealed::Delivery, L: Layout = Inter
 /// The handle with which a stage reads every event.
 pub type Reader<E, L = Interleaved> = Consumer<E, Reading, Each, L>;
 /// The handle with which a stage reads, and may change, every event.
-pub type Writer<E, L = Interleaved> = Consumer<E, Writing, Each, L>;
+pub type Updater<E, L = Interleaved> = Consumer<E, Updating, Each, L>;
 /// The handle with which one worker of a pool reads events.
 pub type PoolReader<E, L = Interleaved> = Consumer<E, Reading, Pooled, L>;
 /// The handle with which one worker of a pool reads, and may change, events.
-pub type PoolWriter<E, L = Interleaved> = Consumer<E, Writing, Pooled, L>;
+pub type PoolUpdater<E, L = Interleaved> = Consumer<E, Updating, Pooled, L>;
 /// The handle with which one shard of a stage reads events.
 pub type ShardReader<E, L = Interleaved> = Consumer<E, Reading, Sharded, L>;
 /// The handle with which one shard of a stage reads, and may change, events.
-pub type ShardWriter<E, L = Interleaved> = Consumer<E, Writing, Sharded, L>;
+pub type ShardUpdater<E, L = Interleaved> = Consumer<E, Updating, Sharded, L>;
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Each, L> {
     /// Creates the handle of a stage that sees every event.

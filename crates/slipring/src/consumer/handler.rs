@@ -100,7 +100,7 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
     /// Returns the lent events for a batch handler that may write.
     ///
     /// # Safety
-    /// The stage was declared as a writing stage.
+    /// The stage was declared as an updating stage.
     #[inline(always)]
     pub(crate) unsafe fn write(self) -> EventsMut<'a, E, L> {
         // SAFETY: position::I2 holds until the release, which `'a` does not outlive.
@@ -119,7 +119,7 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         self.cells(progress, |event, at| f(unsafe { &*event }, at))
     }
 
-    /// Calls `f` for each event of a stage that may write.
+    /// Calls `f` for each event of a stage that may update events.
     ///
     /// # Safety
     /// As for [`LentEvents::write`].

@@ -9,7 +9,7 @@ pub(crate) mod sealed {
     use crate::consumer::shard::ShardPosition;
     use crate::ring::slots::Layout;
 
-    /// The access of a handle to events: `Reading` or `Writing`.
+    /// The access of a handle to events: `Reading` or `Updating`.
     pub trait Access: 'static {}
 
     /// The delivery of events to a handle: which events the handle sees, and which other handles
@@ -29,7 +29,7 @@ pub(crate) mod sealed {
     }
 
     impl Access for super::Reading {}
-    impl Access for super::Writing {}
+    impl Access for super::Updating {}
 
     impl Delivery for super::Each {
         type Position<E, L: Layout> = StagePosition<E, L>;
@@ -60,7 +60,7 @@ pub(crate) mod sealed {
 pub struct Reading(());
 
 /// Access marker of a [`Consumer`](crate::Consumer) that lends `&mut E`.
-pub struct Writing(());
+pub struct Updating(());
 
 /// Delivery marker of a [`Consumer`](crate::Consumer) that sees every event.
 pub struct Each(());

@@ -37,7 +37,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     ///
     /// | handle | a batch ends |
     /// |---|---|
-    /// | [`Reader`](crate::Reader), [`Writer`](crate::Writer), [`Subscription`](crate::handles::Subscription) | as above |
+    /// | [`Reader`](crate::Reader), [`Updater`](crate::Updater), [`Subscription`](crate::handles::Subscription) | as above |
     /// | shard | also before the next event of another shard, because a batch has consecutive positions |
     /// | pool's worker | at the end of its chunk: the workers share the events, so the call waits for no second event, whatever `time` is |
     ///

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use crate::base::panics::Contained;
 use crate::base::sync::Relaxed;
-use crate::consumer::handle::{Consumer, PoolWriter, Reader};
+use crate::consumer::handle::{Consumer, PoolUpdater, Reader};
 use crate::consumer::position::Availability;
 use crate::errors::{BatchError, SubscribeError, WaitError};
 use crate::live::pool::Pool;
-use crate::markers::Writing;
+use crate::markers::Updating;
 use crate::producer::Producer;
 use crate::ring::build::build;
 use crate::ring::owner::Owner;
@@ -48,7 +48,7 @@ fn move_pool_to<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
 const FAR: [u64; 3] = [(1 << 47) + (1 << 40) + 3, (1 << 48) + 7, (5 << 48) + (1 << 47) + 1];
 
 fn takes_the_next_event<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
-    let mut worker: PoolWriter<u64, L> =
+    let mut worker: PoolUpdater<u64, L> =
         Consumer::worker(ring.clone(), stage, 1, HandleLearner::default());
     assert!(worker.position().has_available(), "`has_available` sees no event at {at}");
     let batch = worker.try_batch(1).unwrap_or_else(|error| panic!("no event at {at}: {error}"));
@@ -93,7 +93,7 @@ fn a_worker_may_be_idle_for_any_distance_behind_another_pool() {
 #[test]
 fn an_end_that_a_worker_was_told_is_final() {
     let ring: Ring<Interleaved> = ring(4, false);
-    let worker = |number| -> PoolWriter<u64> {
+    let worker = |number| -> PoolUpdater<u64> {
         Consumer::worker(ring.clone(), 0, number, HandleLearner::default())
     };
     let (mut first, second) = (worker(0), worker(1));
@@ -113,7 +113,7 @@ fn an_end_that_a_worker_was_told_is_final() {
 fn an_idle_worker_sees_the_end_at_any_distance() {
     for at in FAR {
         let ring: Ring<Interleaved> = ring(4, false);
-        let mut worker: PoolWriter<u64> =
+        let mut worker: PoolUpdater<u64> =
             Consumer::worker(ring.clone(), 0, 1, HandleLearner::default());
         move_pool_to(&ring, 0, at);
         ring.control.close(at);
@@ -122,7 +122,7 @@ fn an_idle_worker_sees_the_end_at_any_distance() {
             "the worker does not see the end at {at}"
         );
         // Dropping a worker that never polled does not fail the graph.
-        drop(Consumer::<u64, crate::markers::Writing, crate::markers::Pooled>::worker(
+        drop(Consumer::<u64, crate::markers::Updating, crate::markers::Pooled>::worker(
             ring.clone(),
             0,
             0,
@@ -138,7 +138,7 @@ fn a_worker_polls_and_waits_without_a_new_owner() {
     let _watched = crate::watchdog::watched();
     for behind_a_pool in [false, true] {
         let ring: Ring<Interleaved> = ring(8, behind_a_pool);
-        let worker = |stage, number| -> PoolWriter<u64> {
+        let worker = |stage, number| -> PoolUpdater<u64> {
             Consumer::worker(ring.clone(), stage, number, HandleLearner::default())
         };
         let stages = 0..ring.control.plan.stages.len();
@@ -172,8 +172,8 @@ fn workers_with_tickets_come_and_go() {
         StageSpec::new("end", Access::Read, Delivery::Each, &[0]),
     ];
     let ring: Ring<Interleaved> = build(settings, stages, Vec::new(), &mut || 0).unwrap();
-    let pool = Pool::<u64, Writing>::of(&ring, 0);
-    let mut workers: Vec<PoolWriter<u64>> = (0..4)
+    let pool = Pool::<u64, Updating>::of(&ring, 0);
+    let mut workers: Vec<PoolUpdater<u64>> = (0..4)
         .map(|seat| Consumer::worker(ring.clone(), 0, seat, HandleLearner::default()))
         .collect();
     let mut lasting = workers.pop().unwrap();
@@ -231,7 +231,7 @@ fn a_wait_that_times_out_leaves_the_next_event_to_others() {
         Settings { wait: Contained::new(Wait::BusySpin), cores: Some(64), ..Settings::new(8) };
     let stages = vec![StageSpec::new("pool", Access::Write, Delivery::pool(2), &[])];
     let ring: Ring<Interleaved> = build(settings, stages, Vec::new(), &mut || 0).unwrap();
-    let [mut one, mut two] = [0, 1].map(|number| -> PoolWriter<u64> {
+    let [mut one, mut two] = [0, 1].map(|number| -> PoolUpdater<u64> {
         Consumer::worker(ring.clone(), 0, number, HandleLearner::default())
     });
     assert!(matches!(one.batch_by(1, Instant::now()), Err(BatchError::TimedOut(_))));

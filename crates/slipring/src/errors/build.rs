@@ -81,12 +81,12 @@ pub enum BuildError {
         /// Number of slots of the ring.
         capacity: usize,
     },
-    /// A stage that may write is not ordered with another stage: neither of the two comes after the
-    /// other, so they could access the same event at once.
-    UnorderedWriter {
-        /// Name of the stage that may write.
-        writer: String,
-        /// Name of a stage that is not ordered with `writer`.
+    /// A stage that may update events is not ordered with another stage: neither of the two comes
+    /// after the other, so they could access the same event at once.
+    UnorderedUpdater {
+        /// Name of the stage that may update events.
+        updater: String,
+        /// Name of a stage that is not ordered with `updater`.
         other: String,
     },
     /// Several stages wait for each other in a cycle.
@@ -172,9 +172,9 @@ impl fmt::Display for BuildError {
                     MAX_STAGE_HANDLES.min(*capacity)
                 )
             }
-            BuildError::UnorderedWriter { writer, other } => write!(
+            BuildError::UnorderedUpdater { updater, other } => write!(
                 f,
-                "stage `{writer}` may write and is not ordered with stage `{other}`: let one follow the other (`after`), or let `{writer}` only read"
+                "stage `{updater}` may update events and is not ordered with stage `{other}`: let one follow the other (`after`), or let `{updater}` only read"
             ),
             BuildError::Cycle { stage } => {
                 write!(

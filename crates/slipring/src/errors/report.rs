@@ -255,7 +255,7 @@ impl fmt::Display for Report {
 /// ```
 /// let done = slipring::ring(64, || 0u64)
 ///     .threads(2)
-///     .write("double", |value, _| *value *= 2)
+///     .update("double", |value, _| *value *= 2)
 ///     .read("sum", |_, _| ())
 ///     .feed(0..100, |slot, i| *slot = i)?;
 /// let turns = done.report.stage("sum").unwrap().turns.unwrap();

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::key::{
-    Handled, Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey,
-    WriterKey,
+    Handled, Key, PoolReaderKey, PoolUpdaterKey, ReaderKey, ShardReaderKey, ShardUpdaterKey,
+    UpdaterKey,
 };
 use super::ring::Ring;
 use crate::base::fault::{Fault, Outcome};
@@ -24,7 +24,7 @@ use crate::ring::slots::{Interleaved, Layout};
 use crate::run::Pipeline;
 use crate::run::groups::{Groups, PlannedThread, Work};
 use crate::run::handlers::{
-    ReadBatch, ReadEach, ReadHandler, ReadWith, WriteBatch, WriteEach, WriteHandler, WriteWith,
+    ReadBatch, ReadEach, ReadHandler, ReadWith, UpdateHandler, WriteBatch, WriteEach, WriteWith,
 };
 use crate::run::hooks::Hooks;
 use crate::run::judge::{Failed, Judge, Judges};
@@ -51,13 +51,13 @@ use crate::run::threads::{Caller, SharedThreads, shared_thread_name};
 /// ```
 /// use slipring::{Graph, OnFault};
 /// let graph = Graph::new(64, || 0u64);
-/// let check = graph.writer("check").on_error(OnFault::skip());
+/// let check = graph.updater("check").on_error(OnFault::skip());
 /// let totals: Vec<_> =
 ///     (0..3).map(|i| graph.reader(&format!("total-{i}")).after(&check)).collect();
 /// let ring = graph.build()?;
 /// let mut sums = [0; 3];
 /// let mut handlers = ring.handlers();
-/// handlers.write(check, |value, _| if *value == 2 { Err("bad") } else { Ok(*value *= 10) });
+/// handlers.update(check, |value, _| if *value == 2 { Err("bad") } else { Ok(*value *= 10) });
 /// for (key, sum) in totals.into_iter().zip(&mut sums) {
 ///     handlers.read(key, |value, _| *sum += value);
 /// }
@@ -178,14 +178,14 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
     /// ```
     /// use slipring::{Graph, OnFault};
     /// let graph = Graph::new(64, || 0u64);
-    /// let check = graph.writer("check");
+    /// let check = graph.updater("check");
     /// let mut dead = Vec::new();
     /// let mut handlers = graph.build()?.handlers();
     /// handlers.on_error_with(&check, |failed| {
     ///     dead.extend(failed.event().copied());
     ///     OnFault::skip()
     /// });
-    /// handlers.write(check, |value, _| if *value == 2 { Err("two") } else { Ok(()) });
+    /// handlers.update(check, |value, _| if *value == 2 { Err("two") } else { Ok(()) });
     /// handlers.feed(1..=3, |slot, i| *slot = i)?;
     /// assert_eq!(dead, [2]);
     /// # Ok::<(), slipring::Error>(())
@@ -247,15 +247,15 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         self.one(key, ReadEach::new(handler))
     }
 
-    /// Gives a writing stage a handler that is called for each event, and may change it.
+    /// Gives an updating stage a handler that is called for each event, and may change it.
     ///
     /// Example: [`Handlers`].
     ///
     /// # Panics
     /// Panics if the key belongs to another graph.
-    pub fn write<R: Outcome + 'env>(
+    pub fn update<R: Outcome + 'env>(
         &mut self,
-        key: WriterKey,
+        key: UpdaterKey,
         handler: impl FnMut(&mut E, At) -> R + Send + 'env,
     ) -> &mut Self {
         self.one(key, WriteEach::new(handler))
@@ -276,15 +276,15 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         self.one(key, ReadBatch::new(handler))
     }
 
-    /// Gives a writing stage a handler of whole batches, which may change them.
+    /// Gives an updating stage a handler of whole batches, which may change them.
     ///
     /// Example: [`Chain::read_batch`](crate::Chain::read_batch).
     ///
     /// # Panics
     /// Panics if the key belongs to another graph.
-    pub fn write_batch<R: Outcome + 'env>(
+    pub fn update_batch<R: Outcome + 'env>(
         &mut self,
-        key: WriterKey,
+        key: UpdaterKey,
         handler: impl FnMut(&mut EventsMut<'_, E, L>, u64) -> R + Send + 'env,
     ) -> &mut Self {
         self.one(key, WriteBatch::new(handler))
@@ -304,16 +304,16 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         self.one(key, ReadWith(handler))
     }
 
-    /// Gives a writing stage a [`WriteHandler`], or `&mut` of one.
+    /// Gives an updating stage a [`UpdateHandler`], or `&mut` of one.
     ///
-    /// Example: [`WriteHandler`].
+    /// Example: [`UpdateHandler`].
     ///
     /// # Panics
     /// Panics if the key belongs to another graph.
-    pub fn write_with(
+    pub fn update_with(
         &mut self,
-        key: WriterKey,
-        handler: impl WriteHandler<E> + Send + 'env,
+        key: UpdaterKey,
+        handler: impl UpdateHandler<E> + Send + 'env,
     ) -> &mut Self {
         self.one(key, WriteWith(handler))
     }
@@ -338,7 +338,7 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
     /// worker, with the worker's number, counted from 0. If `make` panics, the start of the graph
     /// fails with that panic's message.
     ///
-    /// Example: [`Handlers::write_pool`].
+    /// Example: [`Handlers::update_pool`].
     ///
     /// # Panics
     /// Panics if the key belongs to another graph.
@@ -350,15 +350,15 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         self.each(key, move |worker| ReadEach::new(make(worker)), LocalWorkerPosition::new)
     }
 
-    /// Gives each worker of a writing pool a handler, as [`Handlers::read_pool`] does.
+    /// Gives each worker of an updating pool a handler, as [`Handlers::read_pool`] does.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64).threads(2);
-    /// let square = graph.pool_writer("square", 3);
+    /// let square = graph.pool_updater("square", 3);
     /// let sum = graph.reader("sum").after(&square);
     /// let mut total = 0;
     /// let mut handlers = graph.build()?.handlers();
-    /// handlers.write_pool(square, |_worker| |value, _| *value *= *value);
+    /// handlers.update_pool(square, |_worker| |value, _| *value *= *value);
     /// handlers.read(sum, |value, _| total += value);
     /// handlers.feed(1..=3, |slot, i| *slot = i)?;
     /// assert_eq!(total, 14);
@@ -367,9 +367,9 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
     ///
     /// # Panics
     /// Panics if the key belongs to another graph.
-    pub fn write_pool<R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
+    pub fn update_pool<R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
         &mut self,
-        key: PoolWriterKey,
+        key: PoolUpdaterKey,
         mut make: impl FnMut(usize) -> H,
     ) -> &mut Self {
         self.each(key, move |worker| WriteEach::new(make(worker)), LocalWorkerPosition::new)
@@ -401,15 +401,15 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         self.each(key, move |shard| ReadEach::new(make(shard)), ShardPosition::new)
     }
 
-    /// Gives each shard of a writing stage a handler, as [`Handlers::read_shards`] does.
+    /// Gives each shard of an updating stage a handler, as [`Handlers::read_shards`] does.
     ///
     /// Example: [`Handlers::read_shards`].
     ///
     /// # Panics
     /// Panics if the key belongs to another graph.
-    pub fn write_shards<R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
+    pub fn update_shards<R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
         &mut self,
-        key: ShardWriterKey,
+        key: ShardUpdaterKey,
         mut make: impl FnMut(usize) -> H,
     ) -> &mut Self {
         self.each(key, move |shard| WriteEach::new(make(shard)), ShardPosition::new)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::panics::Contained;
-use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Writing};
+use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Updating};
 use crate::errors::{BuildError, WaitError};
 use crate::graph::stages::{SharedStages, Stages};
 use crate::ring::policy::{Marks, OnFault, Policy};
@@ -36,18 +36,18 @@ pub struct Key<A, C> {
 
 /// The key of a stage that reads.
 pub type ReaderKey = Key<Reading, Each>;
-/// The key of a stage that may write.
-pub type WriterKey = Key<Writing, Each>;
+/// The key of a stage that may update events.
+pub type UpdaterKey = Key<Updating, Each>;
 /// The key of a tap.
 pub type TapKey = Key<Reading, Joined>;
 /// The key of a sharded stage that reads.
 pub type ShardReaderKey = Key<Reading, Sharded>;
-/// The key of a sharded stage that may write.
-pub type ShardWriterKey = Key<Writing, Sharded>;
+/// The key of a sharded stage that may update events.
+pub type ShardUpdaterKey = Key<Updating, Sharded>;
 /// The key of a pool that reads.
 pub type PoolReaderKey = Key<Reading, Pooled>;
-/// The key of a pool that may write.
-pub type PoolWriterKey = Key<Writing, Pooled>;
+/// The key of a pool that may update events.
+pub type PoolUpdaterKey = Key<Updating, Pooled>;
 
 impl<A, C> Key<A, C> {
     /// Makes the key of a stage that was just declared.
@@ -226,12 +226,12 @@ impl<A, C: Handled> Key<A, C> {
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64).threads(2);
-    /// let double = graph.writer("double");
+    /// let double = graph.updater("double");
     /// let sum = graph.reader("sum").after(&double).own_loop();
     /// let ring = graph.build()?;
     /// let mut sum = ring.reader(sum);
     /// let mut handlers = ring.handlers();
-    /// handlers.write(double, |value, _| *value *= 2);
+    /// handlers.update(double, |value, _| *value *= 2);
     /// let own = std::thread::spawn(move || {
     ///     let mut total = 0;
     ///     sum.for_each(|value, _| total += value).map(|_| total)
@@ -318,11 +318,11 @@ impl<A, C: Handled> Key<A, C> {
 impl<A> Key<A, Each> {
     /// Lets the stage wait until it has `max` events, or until its oldest event has waited for
     /// `time`, before it calls its handler, as [`Chain::batch_within`](crate::Chain::batch_within)
-    /// does. The handler must take batches ([`Handlers::read_batch`], [`Handlers::write_batch`]);
+    /// does. The handler must take batches ([`Handlers::read_batch`], [`Handlers::update_batch`]);
     /// otherwise the start fails.
     ///
     /// [`Handlers::read_batch`]: crate::stages::Handlers::read_batch
-    /// [`Handlers::write_batch`]: crate::stages::Handlers::write_batch
+    /// [`Handlers::update_batch`]: crate::stages::Handlers::update_batch
     ///
     /// ```
     /// use std::time::Duration;

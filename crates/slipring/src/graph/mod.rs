@@ -42,17 +42,17 @@ use stages::SharedStages;
 /// A graph of stages that is being declared. [`Graph::build`] makes a [`Ring`] of the graph.
 ///
 /// A stage gets its events from the stages that it comes [`after`](Key::after), or from the
-/// producers. A stage that may write must come before or after each other stage.
+/// producers. A stage that may update events must come before or after each other stage.
 ///
 /// ```
 /// let graph = slipring::Graph::new(64, || 0u64);
-/// let double = graph.writer("double");
+/// let double = graph.updater("double");
 /// let print = graph.reader("print").after(&double);
 /// let sum = graph.reader("sum").after(&double);
 /// let ring = graph.build()?;
 /// println!("{ring}");
 ///
-/// let (mut tx, mut double) = (ring.producer(), ring.writer(double));
+/// let (mut tx, mut double) = (ring.producer(), ring.updater(double));
 /// let (mut print, mut sum) = (ring.reader(print), ring.reader(sum));
 /// for i in 0..10 { tx.publish(|slot| *slot = i)?; }
 /// tx.close();
@@ -134,7 +134,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Declares a stage that may change every event.
     ///
     /// Example: [`Graph`].
-    pub fn writer(&self, name: &str) -> WriterKey
+    pub fn updater(&self, name: &str) -> UpdaterKey
     where
         E: Send,
     {
@@ -144,7 +144,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Declares a pool that reads: each event goes to one of `workers` workers. Later stages see
     /// the events in the order of their positions.
     ///
-    /// Example: [`Graph::pool_writer`].
+    /// Example: [`Graph::pool_updater`].
     #[doc(alias = "WorkerPool")]
     pub fn pool_reader(&self, name: &str, workers: usize) -> PoolReaderKey
     where
@@ -153,17 +153,17 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Read, Delivery::pool(workers))
     }
 
-    /// Declares a pool that may write: each event goes to one of `workers` workers, which may
-    /// change it. Later stages see the events in the order of their positions.
+    /// Declares a pool that may update events: each event goes to one of `workers` workers, which
+    /// may change it. Later stages see the events in the order of their positions.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64);
-    /// let square = graph.pool_writer("square", 2);
+    /// let square = graph.pool_updater("square", 2);
     /// let sum = graph.reader("sum").after(&square);
     /// let ring = graph.build()?;
     /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
     /// std::thread::scope(|scope| {
-    ///     for mut worker in ring.pool_writers(square) {
+    ///     for mut worker in ring.pool_updaters(square) {
     ///         scope.spawn(move || worker.for_each(|value, _| *value *= *value).unwrap());
     ///     }
     ///     for i in 1..=4 { tx.publish(|slot| *slot = i).unwrap(); }
@@ -175,7 +175,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     #[doc(alias = "WorkerPool")]
-    pub fn pool_writer(&self, name: &str, workers: usize) -> PoolWriterKey
+    pub fn pool_updater(&self, name: &str, workers: usize) -> PoolUpdaterKey
     where
         E: Send,
     {
@@ -220,12 +220,12 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Declares shards that may change their events.
     ///
     /// Example: [`Graph::shard_reader`].
-    pub fn shard_writer<K: ShardKey>(
+    pub fn shard_updater<K: ShardKey>(
         &self,
         name: &str,
         shards: usize,
         key: impl Fn(&E) -> K + Send + Sync + 'static,
-    ) -> ShardWriterKey
+    ) -> ShardUpdaterKey
     where
         E: Send,
     {
@@ -235,9 +235,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Declares a tap, at which up to `room` readers at a time join and leave while the graph runs.
     /// See [`Tap`](crate::Tap).
     ///
-    /// A stage that may write must come [`after`](Key::after) or before the tap. A stage behind the
-    /// tap gets an event only after every reader at the tap has released it. A tap cannot come
-    /// after another tap.
+    /// A stage that may update events must come [`after`](Key::after) or before the tap. A stage
+    /// behind the tap gets an event only after every reader at the tap has released it. A tap
+    /// cannot come after another tap.
     ///
     /// ```
     /// use slipring::handles::StartAt;
@@ -286,7 +286,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0);
-    /// let (double, print) = (graph.writer("double"), graph.reader("print"));
+    /// let (double, print) = (graph.updater("double"), graph.reader("print"));
     /// let error = graph.build().unwrap_err();
     /// println!("{error}"); // names both stages, and says how to order them
     /// assert!(error.is_build());
@@ -483,12 +483,12 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64).threads(2);
-    /// let double = graph.writer("double");
+    /// let double = graph.updater("double");
     /// let sum = graph.reader("sum").after(&double);
     /// let ring = graph.build()?;
     /// let mut total = 0;
     /// let mut handlers = ring.handlers();
-    /// handlers.write(double, |value, _| *value *= 2).read(sum, |value, _| total += value);
+    /// handlers.update(double, |value, _| *value *= 2).read(sum, |value, _| total += value);
     /// handlers.feed(1..=3, |slot, i| *slot = i)?;
     /// assert_eq!(total, 12);
     /// # Ok::<(), slipring::Error>(())

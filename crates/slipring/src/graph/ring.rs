@@ -8,12 +8,13 @@ use crate::base::name::Name;
 use crate::base::sync::unmodelled::{Mutex, MutexGuard};
 use crate::base::sync::whole;
 use crate::consumer::handle::{
-    Consumer, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, Writer,
+    Consumer, PoolReader, PoolUpdater, Reader, ShardReader, ShardUpdater, Updater,
 };
 use crate::consumer::markers::{Pooled, sealed::Access};
 use crate::errors::{BindError, BuildError, Cause, Error, Report};
 use crate::graph::key::{
-    Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey, TapKey, WriterKey,
+    Key, PoolReaderKey, PoolUpdaterKey, ReaderKey, ShardReaderKey, ShardUpdaterKey, TapKey,
+    UpdaterKey,
 };
 use crate::graph::stages::SharedStages;
 use crate::live::monitor::Monitor;
@@ -252,20 +253,20 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         Consumer::every(self.core.clone(), stage, learned)
     }
 
-    /// Exchanges the key of a writing stage for the stage's handle.
+    /// Exchanges the key of an updating stage for the stage's handle.
     ///
     /// Example: [`Graph`](crate::Graph).
     ///
     /// # Panics
     /// Panics if the key belongs to another graph, or if its stage needs a handler.
-    pub fn writer(&self, key: WriterKey) -> Writer<E, L> {
+    pub fn updater(&self, key: UpdaterKey) -> Updater<E, L> {
         let (stage, learned) = self.attach_one(key);
         Consumer::every(self.core.clone(), stage, learned)
     }
 
     /// Exchanges the key of a reading pool for the handles of all its workers.
     ///
-    /// Example: [`Graph::pool_writer`](crate::Graph::pool_writer).
+    /// Example: [`Graph::pool_updater`](crate::Graph::pool_updater).
     ///
     /// # Panics
     /// Panics if the key belongs to another graph, or if its stage needs a handler.
@@ -273,13 +274,13 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::worker)
     }
 
-    /// Exchanges the key of a writing pool for the handles of all its workers.
+    /// Exchanges the key of an updating pool for the handles of all its workers.
     ///
-    /// Example: [`Graph::pool_writer`](crate::Graph::pool_writer).
+    /// Example: [`Graph::pool_updater`](crate::Graph::pool_updater).
     ///
     /// # Panics
     /// Panics if the key belongs to another graph, or if its stage needs a handler.
-    pub fn pool_writers(&self, key: PoolWriterKey) -> Vec<PoolWriter<E, L>> {
+    pub fn pool_updaters(&self, key: PoolUpdaterKey) -> Vec<PoolUpdater<E, L>> {
         self.attach_all(key, Consumer::worker)
     }
 
@@ -294,14 +295,14 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::shard)
     }
 
-    /// Exchanges the key of a sharded writing stage for the handles of all its shards. The handles
+    /// Exchanges the key of a sharded updating stage for the handles of all its shards. The handles
     /// are in the order of the shards.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
     /// # Panics
     /// Panics if the key belongs to another graph, or if its stage needs a handler.
-    pub fn shard_writers(&self, key: ShardWriterKey) -> Vec<ShardWriter<E, L>> {
+    pub fn shard_updaters(&self, key: ShardUpdaterKey) -> Vec<ShardUpdater<E, L>> {
         self.attach_all(key, Consumer::shard)
     }
 
@@ -321,11 +322,11 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64).threads(2);
-    /// let double = graph.pool_writer("double", 1).room(2);
+    /// let double = graph.pool_updater("double", 1).room(2);
     /// let ring = graph.build()?;
     /// let pool = ring.pool(&double);
     /// let mut handlers = ring.handlers();
-    /// handlers.write_pool(double, |_worker| |value, _| *value *= 2);
+    /// handlers.update_pool(double, |_worker| |value, _| *value *= 2);
     /// handlers.run(|tx| {
     ///     let extra = pool.join()?;
     ///     tx.publish(|slot| *slot = 1)?;
@@ -398,7 +399,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0);
-    /// let first = graph.writer("first");
+    /// let first = graph.updater("first");
     /// let second = graph.reader("second").after(&first);
     /// let ring = graph.build()?;
     /// assert!(ring.stages().map(|name| name.as_str()).eq(["first", "second"]));

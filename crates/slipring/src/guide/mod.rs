@@ -7,7 +7,7 @@
 //! ```
 //! let mut sum = 0;
 //! slipring::ring(64, || 0u64)
-//!     .write("double", |value, _| *value *= 2)
+//!     .update("double", |value, _| *value *= 2)
 //!     .read("sum", |value, _| sum += value)
 //!     .feed(1..=3, |slot, i| *slot = i)?;
 //! assert_eq!(sum, 12);

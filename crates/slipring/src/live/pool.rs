@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use crate::consumer::handle::Consumer;
 use crate::consumer::local_worker::LocalWorkerPosition;
-use crate::consumer::markers::{Pooled, Reading, Writing};
+use crate::consumer::markers::{Pooled, Reading, Updating};
 use crate::errors::{BuildError, SubscribeError};
 use crate::live::stage_ref::StageRef;
 use crate::ring::core::Core;
@@ -28,11 +28,11 @@ use crate::ring::spec::Access;
 /// ```
 /// use slipring::Graph;
 /// let graph = Graph::new(64, || 0u64);
-/// let parse = graph.pool_writer("parse", 1).room(4);
+/// let parse = graph.pool_updater("parse", 1).room(4);
 /// let end = graph.reader("end").after(&parse);
 /// let ring = graph.build()?;
 /// let (mut tx, mut end) = (ring.producer(), ring.reader(end));
-/// let mut parse = ring.pool_writers(parse);
+/// let mut parse = ring.pool_updaters(parse);
 /// let mut second = parse[0].pool().join()?;
 /// for i in 0..10 { tx.publish(|v| *v = i)?; }
 /// tx.close();
@@ -78,25 +78,26 @@ impl<E, L: Layout> Pool<E, Reading, L> {
     }
 }
 
-impl<E, L: Layout> Pool<E, Writing, L> {
-    /// Creates a handle for a writing pool, to be passed to [`Chain::open`](crate::Chain::open).
+impl<E, L: Layout> Pool<E, Updating, L> {
+    /// Creates a handle for a pool that may update events, to be passed to
+    /// [`Chain::open`](crate::Chain::open).
     ///
     /// The pool has room for `room` workers at a time, including its first workers.
     ///
     /// Example: [`Pool::reading`].
-    pub fn writing(room: usize) -> Self {
+    pub fn updating(room: usize) -> Self {
         Pool { stage_ref: StageRef::unbound(), room, access: PhantomData }
     }
 }
 
-/// Maps a marker type ([`Reading`], [`Writing`]) to the access that it stands for.
+/// Maps a marker type ([`Reading`], [`Updating`]) to the access that it stands for.
 pub(crate) trait AccessMarker {
     const ACCESS: Access;
 }
 impl AccessMarker for Reading {
     const ACCESS: Access = Access::Read;
 }
-impl AccessMarker for Writing {
+impl AccessMarker for Updating {
     const ACCESS: Access = Access::Write;
 }
 
@@ -124,7 +125,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
             let (is, marked) = if A::ACCESS == Access::Write {
                 ("only reads", "reading")
             } else {
-                ("may write", "writing")
+                ("may update events", "updating")
             };
             return Err(BuildError::Declaration {
                 problem: format!("pool `{}` {is}: open it with `Pool::{marked}`", plan.name),

@@ -73,7 +73,7 @@ pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 /// ```
 /// use slipring::{Tap, handles::StartAt};
 /// let tap = Tap::new();
-/// slipring::ring(64, || 0u64).write("double", |v, _| *v *= 2).tap(&tap).run(|p| {
+/// slipring::ring(64, || 0u64).update("double", |v, _| *v *= 2).tap(&tap).run(|p| {
 ///     p.publish(|v| *v = 1)?;
 ///     let mut late = tap.subscribe(StartAt::Now)?;
 ///     for i in 2..5 { p.publish(|v| *v = i)?; }

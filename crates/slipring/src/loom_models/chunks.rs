@@ -70,7 +70,7 @@ impl Segment {
         let free = seats().find(|&seat| ring.seat(seat).take(number).is_ok());
         let seat = free.or_else(|| seats().find(|&seat| ring.seat(seat).adopt_chunk(number)))?;
         // SAFETY: the seat was taken.
-        Some(unsafe { ring.pool_writer(0, seat) })
+        Some(unsafe { ring.pool_updater(0, seat) })
     }
 
     fn workers<const N: usize>(&self, numbers: [u32; N]) -> [Worker; N] {

@@ -314,7 +314,7 @@ fn loom_twin_late_unnotified() {
 }
 
 /// Takes a chunk of two events, and releases the first event.
-fn one_of_two(worker: &mut PoolWriter<u64>) {
+fn one_of_two(worker: &mut PoolUpdater<u64>) {
     if let Some(mut chunk) = available(worker.try_batch(2)) {
         chunk[0] += 100;
         chunk.release_front(1);

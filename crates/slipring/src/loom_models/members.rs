@@ -285,7 +285,7 @@ fn a_passer_dies(stores: usize, least: usize) {
         let segment = tapped(2, 1, &[Access::Write], Wait::BusySpin);
         let mut tx = segment.producer(1, 2);
         publish_runs(&mut tx, 0, &[1, 1], 2);
-        let mut first = segment.writer(2, 1).expect("a free seat");
+        let mut first = segment.updater(2, 1).expect("a free seat");
         let joining = segment.clone();
         let joining = thread::spawn(move || {
             let mut member = joining.member(3, StartAt::Oldest);
@@ -296,7 +296,7 @@ fn a_passer_dies(stores: usize, least: usize) {
             first.poll(1, |event, _| *event += 100).unwrap();
         });
         segment.settle_member(4, 2);
-        let mut second = segment.writer(4, 1).expect("a free seat");
+        let mut second = segment.updater(4, 1).expect("a free seat");
         second.poll(2, |event, _| *event += 100).unwrap();
         std::mem::forget(first);
         drop((joining.join().unwrap(), second, tx));

@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use crate::base::model_hooks::{choose_twin, fencing_threads};
 use crate::base::panics::Contained;
 use crate::base::sync::Arc;
-use crate::consumer::handle::{Consumer, PoolWriter, Reader, Writer};
+use crate::consumer::handle::{Consumer, PoolUpdater, Reader, Updater};
 use crate::errors::BatchError;
 use crate::producer::{Producer, SharedProducer};
 use crate::ring::build::build;
@@ -290,11 +290,11 @@ fn reader(ring: &Ring, stage: usize) -> Reader<u64> {
     Consumer::every(ring.clone(), stage, HandleLearner::default())
 }
 
-fn writer(ring: &Ring, stage: usize) -> Writer<u64> {
+fn writer(ring: &Ring, stage: usize) -> Updater<u64> {
     Consumer::every(ring.clone(), stage, HandleLearner::default())
 }
 
-fn worker(ring: &Ring, stage: usize, worker: usize) -> PoolWriter<u64> {
+fn worker(ring: &Ring, stage: usize, worker: usize) -> PoolUpdater<u64> {
     Consumer::worker(ring.clone(), stage, worker, HandleLearner::default())
 }
 

@@ -1,7 +1,7 @@
 //! Models of policies after a failure: a failed stage starts again from its last release, or skips
 //! the failed event.
 //!
-//! Each model has one producer, one writing stage (a writer, or a pool of two workers) and one
+//! Each model has one producer, one updating stage (a writer, or a pool of two workers) and one
 //! reader behind it, on a ring of 2 or 4 slots.
 
 use loom::thread;
@@ -17,9 +17,9 @@ use Access::{Read, Write};
 /// `again` handles them, and rewinds the stage to the first one. Then `twice` itself handles them,
 /// and releases them.
 fn twice<C: crate::consumer::markers::sealed::Delivery>(
-    writer: &mut Consumer<u64, crate::consumer::markers::Writing, C>,
+    writer: &mut Consumer<u64, crate::consumer::markers::Updating, C>,
     max: usize,
-    again: impl Fn(&mut Consumer<u64, crate::consumer::markers::Writing, C>, usize),
+    again: impl Fn(&mut Consumer<u64, crate::consumer::markers::Updating, C>, usize),
 ) {
     again(writer, max);
     if let Some(mut batch) = available(writer.try_batch(max)) {

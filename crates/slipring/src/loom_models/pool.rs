@@ -19,7 +19,7 @@ pub(super) fn mark(event: &mut u64) {
 }
 
 /// Handles one chunk if one is available, and returns its length in events.
-pub(super) fn work(worker: &mut PoolWriter<u64>) -> u64 {
+pub(super) fn work(worker: &mut PoolUpdater<u64>) -> u64 {
     available(worker.try_batch(4)).map_or(0, |mut batch| {
         batch.iter_mut().for_each(mark);
         let len = batch.len() as u64;
@@ -29,7 +29,7 @@ pub(super) fn work(worker: &mut PoolWriter<u64>) -> u64 {
 }
 
 /// Handles all available events, and returns their number.
-pub(super) fn work_off(worker: &mut PoolWriter<u64>) -> u64 {
+pub(super) fn work_off(worker: &mut PoolUpdater<u64>) -> u64 {
     worker.poll(4, |event, _| mark(event)).unwrap() as u64
 }
 

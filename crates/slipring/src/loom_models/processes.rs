@@ -249,7 +249,7 @@ impl Segment {
 
     pub(super) fn writer(&self, number: u32, stage: usize) -> Option<SegmentWriter<u64>> {
         // SAFETY: the seat was taken.
-        self.seated(number, stage).map(|ring| unsafe { ring.writer(stage) })
+        self.seated(number, stage).map(|ring| unsafe { ring.updater(stage) })
     }
 }
 

@@ -24,10 +24,10 @@ fn loom_a_seat_changes_its_owner() {
     explore_unfenced(8, None, || {
         let segment = Segment::unfenced(1, &[(Access::Write, &[])]);
         let (mut tx, mut first) =
-            (segment.producer(1, 1), segment.writer(2, 0).expect("a free seat"));
+            (segment.producer(1, 1), segment.updater(2, 0).expect("a free seat"));
         publish_runs(&mut tx, 0, &[1], 1);
         let taking = thread::spawn(move || {
-            let mut second = (0..2).find_map(|_| segment.writer(3, 0))?;
+            let mut second = (0..2).find_map(|_| segment.updater(3, 0))?;
             assert_eq!(available(second.try_batch(1)).map(|batch| batch.len()), Some(1));
             Some(second)
         });
@@ -54,7 +54,7 @@ fn take_over(segment: &Segment, number: u32, stores: usize) -> Option<SegmentWri
     for _ in 0..2 {
         let Err(owner) = ring.seat(0).take(number) else {
             // SAFETY: the seat was taken.
-            let mut writer = unsafe { ring.writer(0) };
+            let mut writer = unsafe { ring.updater(0) };
             assert_eq!(available(writer.try_batch(1)).map(|batch| batch.len()), Some(1));
             return Some(writer);
         };
@@ -83,7 +83,7 @@ fn loom_two_processes_recover_a_dead_one() {
         explore_unfenced(250, Some(3), move || {
             let segment = Segment::unfenced(1, &[(Access::Write, &[])]);
             let (mut tx, mut dead) =
-                (segment.producer(1, 1), segment.writer(2, 0).expect("a free seat"));
+                (segment.producer(1, 1), segment.updater(2, 0).expect("a free seat"));
             publish_runs(&mut tx, 0, &[1], 1);
             let taking = [(3, stores), (4, usize::MAX)].map(|(number, stores)| {
                 let segment = segment.clone();

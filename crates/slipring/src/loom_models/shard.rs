@@ -7,7 +7,7 @@
 use loom::thread;
 
 use super::*;
-use crate::consumer::handle::ShardWriter;
+use crate::consumer::handle::ShardUpdater;
 use crate::ring::build::build;
 use crate::ring::partition::Partitioner;
 use Access::{Read, Write};
@@ -27,13 +27,13 @@ fn sharded(settings: Settings, stages: &[(Access, Delivery, &[usize])], shards: 
     .expect("a sound graph")
 }
 
-fn shard(ring: &Ring, stage: usize, shard: usize) -> ShardWriter<u64> {
+fn shard(ring: &Ring, stage: usize, shard: usize) -> ShardUpdater<u64> {
     Consumer::shard(ring.clone(), stage, shard, HandleLearner::default())
 }
 
 /// Polls `polls` times, asserts that each event belongs to the shard, and returns the number of
 /// events.
-fn work(shard: &mut ShardWriter<u64>, own: u64, polls: usize) -> usize {
+fn work(shard: &mut ShardUpdater<u64>, own: u64, polls: usize) -> usize {
     let mut seen = 0;
     for _ in 0..polls {
         seen += shard

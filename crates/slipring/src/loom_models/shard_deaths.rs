@@ -46,7 +46,7 @@ fn shard(segment: &Segment, number: u32, shard: usize) -> SegmentShardWriter<u64
     let ring = segment.attach(number);
     ring.seat(ring.seats_of(0).start + shard).take(number).expect("a free seat");
     // SAFETY: the seat was taken.
-    unsafe { ring.shard_writer(0, shard) }
+    unsafe { ring.shard_updater(0, shard) }
 }
 
 /// Changes and releases the shard's available events one by one. Each event must be untouched,

@@ -1,6 +1,6 @@
-//! Models of a stage that writes and dies in the middle of a change of two words. Its successor
-//! repairs the event that may be half-written, or passes it over. Each model uses the segment of
-//! [`processes`](super::processes).
+//! Models of a stage that updates events and dies in the middle of a change of two words. Its
+//! successor repairs the event that may be half-written, or passes it over. Each model uses the
+//! segment of [`processes`](super::processes).
 //!
 //! The models have three threads, one of which only waits, on rings of two slots.
 
@@ -53,13 +53,13 @@ fn a_writer_dies(stores: usize, passes: bool, least: usize) {
     explore_unfenced(least, None, move || {
         let segment = Segment::unfenced(2, &[(Access::Write, &[]), (Access::Read, &[0])]);
         let (mut tx, mut first) =
-            (segment.producer(1, 2), segment.writer(2, 0).expect("a free seat"));
+            (segment.producer(1, 2), segment.updater(2, 0).expect("a free seat"));
         let mut later = segment.reader(3, 1);
         publish_runs(&mut tx, 0, &[2], 1);
         let living = thread::spawn(move || {
             lives(stores, || change(&mut first));
             segment.attach(4).seat(0).bury(2);
-            let mut second = segment.writer(4, 0).expect("a free seat");
+            let mut second = segment.updater(4, 0).expect("a free seat");
             let begins = second.next_seq();
             let passed = if passes { second.pass_over_suspects().unwrap() } else { 0 };
             assert!(!passes || second.suspects().is_empty());

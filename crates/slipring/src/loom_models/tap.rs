@@ -31,7 +31,7 @@ macro_rules! twins {
     };
 }
 
-/// Changes an event's value, as a writing stage behind a tap does. A member that reads the event
+/// Changes an event's value, as an updating stage behind a tap does. A member that reads the event
 /// later sees a wrong value.
 fn spoil(event: &mut u64) {
     *event += 100;
@@ -48,7 +48,7 @@ fn try_fill(tx: &mut SharedProducer<u64>) -> bool {
 }
 
 /// Handles one chunk if a chunk is available.
-fn work(worker: &mut PoolWriter<u64>) {
+fn work(worker: &mut PoolUpdater<u64>) {
     if let Some(mut chunk) = available(worker.try_batch(4)) {
         chunk.iter_mut().for_each(spoil);
         chunk.release();
@@ -494,7 +494,7 @@ fn loom_a_writer_before_a_tap_releases() {
     });
 }
 
-/// Shows that the writing stage behind a tap changes an event only after the member has read and
+/// Shows that the updating stage behind a tap changes an event only after the member has read and
 /// released the event.
 #[test]
 fn loom_a_member_releases_to_a_writer() {
@@ -520,7 +520,7 @@ fn loom_a_member_releases_to_a_writer() {
     });
 }
 
-/// Shows that the writing stage behind a tap changes an event only after a leaving member has read
+/// Shows that the updating stage behind a tap changes an event only after a leaving member has read
 /// it. Another member stays, so the count of members is not zero, and the stage must load the
 /// members' bounds.
 #[test]

@@ -20,7 +20,7 @@ fn awake() -> Settings {
 }
 
 /// Waits for a chunk, handles it, and returns its length in events.
-fn work_on(worker: &mut PoolWriter<u64>) -> u64 {
+fn work_on(worker: &mut PoolUpdater<u64>) -> u64 {
     let mut batch = worker.batch(4).unwrap();
     batch.iter_mut().for_each(mark);
     let len = batch.len() as u64;
@@ -314,7 +314,7 @@ fn asleep() -> Settings {
 }
 
 /// Starts a thread with a worker that takes a single event.
-fn take_one(mut worker: PoolWriter<u64>) -> JoinHandle<PoolWriter<u64>> {
+fn take_one(mut worker: PoolUpdater<u64>) -> JoinHandle<PoolUpdater<u64>> {
     thread::spawn(move || {
         let mut batch = worker.batch(1).unwrap();
         batch.iter_mut().for_each(mark);

@@ -13,7 +13,7 @@ use crate::errors::WaitError;
 use Access::{Read, Write};
 
 /// Starts two threads, each with a worker of the ring's first stage that takes one event.
-fn working(ring: &Ring) -> [JoinHandle<PoolWriter<u64>>; 2] {
+fn working(ring: &Ring) -> [JoinHandle<PoolUpdater<u64>>; 2] {
     [0, 1].map(|seat| {
         let mut worker = worker(ring, 0, seat);
         thread::spawn(move || {

@@ -9,7 +9,7 @@
 
 use crate::consumer::batch::Batch;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Writing, sealed};
+use crate::consumer::markers::{Updating, sealed};
 use crate::consumer::position::ConsumerPosition as _;
 use crate::errors::WaitError;
 use crate::processes::markers::{BeginsAgain, SeatedWorker, Succeeds};
@@ -20,7 +20,7 @@ use crate::ring::words::ahead;
 impl<E, A: sealed::Access, C: Succeeds, L: Layout> Consumer<E, A, C, L> {
     /// Returns the positions of the events that this handle lends again: they were lent to another
     /// process before, and that process died or left without releasing them. An event outside of
-    /// the range is lent for the first time. In a stage that writes, use
+    /// the range is lent for the first time. In a stage that updates events, use
     /// [`suspects`](Consumer::suspects).
     ///
     /// - A stage's handle lends these events first.
@@ -62,7 +62,7 @@ impl<E, A: sealed::Access, C: Succeeds, L: Layout> Consumer<E, A, C, L> {
     }
 }
 
-impl<E, C: BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
+impl<E, C: BeginsAgain, L: Layout> Consumer<E, Updating, C, L> {
     /// Returns the positions of the next events that may be half-written: the previous process of
     /// this stage was lent these events, and died or left before it released them. They are the
     /// first events that this handle lends. Every later event is as the earlier stages have left
@@ -86,18 +86,18 @@ impl<E, C: BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
     ///
     /// let segment = slipring_shm::Segment::<Pair>::create_memfd("pairs")
     ///     .capacity(8)
-    ///     .writer("twice")
+    ///     .updater("twice")
     ///     .build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
     /// let mut tx = attached.producer()?;
     /// for n in 0..3 { tx.publish(|pair| *pair = Pair { one: n, two: 0 })?; }
-    /// let mut twice = attached.writer("twice")?;
+    /// let mut twice = attached.updater("twice")?;
     /// assert!(twice.suspects().is_empty());
     /// twice.batch(1)?[0].two = 666; // half-written, and not released
     /// drop(twice);
     ///
-    /// let mut twice = attached.writer("twice")?;
+    /// let mut twice = attached.updater("twice")?;
     /// let suspects = twice.suspects();
     /// assert_eq!(suspects.len(), 1);
     /// twice.poll(8, |pair, at| {
@@ -126,17 +126,17 @@ impl<E, C: BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
     ///     .capacity(8)
-    ///     .writer("add")
+    ///     .updater("add")
     ///     .build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
     /// let mut tx = attached.producer()?;
     /// for n in 0..5 { tx.publish(|slot| *slot = n)?; }
-    /// let mut add = attached.writer("add")?;
+    /// let mut add = attached.updater("add")?;
     /// add.batch(2)?[0] += 1; // not released
     /// drop(add);
     ///
-    /// let mut add = attached.writer("add")?;
+    /// let mut add = attached.updater("add")?;
     /// assert_eq!(add.pass_over_suspects()?, 2); // whether 1 was added is not known
     /// assert_eq!(add.poll(8, |number, _| *number += 1)?, 3);
     /// assert_eq!(attached.report().unwrap().stages()[0].skipped, 2);
@@ -166,16 +166,16 @@ impl<E, A: sealed::Access, L: Layout> Batch<'_, E, A, SeatedWorker, L> {
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
     ///     .capacity(8)
-    ///     .pool_writer("add", 2)
+    ///     .pool_updater("add", 2)
     ///     .build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
     /// let mut tx = attached.producer()?;
     /// tx.publish(|slot| *slot = 7)?;
-    /// let mut one = attached.pool_writer("add")?;
+    /// let mut one = attached.pool_updater("add")?;
     /// one.batch(8)?[0] += 1; // not released
     /// drop(one);
-    /// let mut other = attached.pool_writer("add")?;
+    /// let mut other = attached.pool_updater("add")?;
     /// assert_eq!(other.batch(8)?.redelivered(), (0..1).into()); // whether 1 was added is not known
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -188,7 +188,7 @@ impl<E, A: sealed::Access, L: Layout> Batch<'_, E, A, SeatedWorker, L> {
     }
 }
 
-impl<E, C: BeginsAgain, L: Layout> Batch<'_, E, Writing, C, L> {
+impl<E, C: BeginsAgain, L: Layout> Batch<'_, E, Updating, C, L> {
     /// Returns how many of the batch's first events may be half-written, as
     /// [`Consumer::suspects`](crate::Consumer::suspects) explains. The other events of the batch
     /// are whole.
@@ -197,17 +197,17 @@ impl<E, C: BeginsAgain, L: Layout> Batch<'_, E, Writing, C, L> {
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
     ///     .capacity(8)
-    ///     .writer("add")
+    ///     .updater("add")
     ///     .build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
     /// let mut tx = attached.producer()?;
     /// for n in 0..5 { tx.publish(|slot| *slot = n)?; }
-    /// let mut add = attached.writer("add")?;
+    /// let mut add = attached.updater("add")?;
     /// assert_eq!(add.batch(2)?.suspects(), 0);
     /// drop(add); // nothing was released
     ///
-    /// let mut add = attached.writer("add")?;
+    /// let mut add = attached.updater("add")?;
     /// let batch = add.batch(8)?;
     /// assert_eq!((batch.len(), batch.suspects()), (5, 2));
     /// # }

@@ -45,7 +45,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// }
     ///
     /// let result = slipring::ring(8, Request::default)
-    ///     .write("root", |request, _| {
+    ///     .update("root", |request, _| {
     ///         if request.number < 0 {
     ///             return Err("a negative number");
     ///         }

@@ -31,7 +31,7 @@ use crate::errors::Abandoned;
 /// ```
 ///
 /// A lent [`ReadHandler`](crate::stages::ReadHandler) or
-/// [`WriteHandler`](crate::stages::WriteHandler) is such a handler itself. The guide shows [pools
+/// [`UpdateHandler`](crate::stages::UpdateHandler) is such a handler itself. The guide shows [pools
 /// and shards](crate::guide::worker_state).
 ///
 /// If the second half is dropped first, the value is dropped with the handler, on the stage's

@@ -100,8 +100,8 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
             if beside && (specs[a].access == Access::Write || specs[b].access == Access::Write) {
                 let (writer, other) =
                     if specs[b].access == Access::Write { (b, a) } else { (a, b) };
-                return Err(BuildError::UnorderedWriter {
-                    writer: specs[writer].name.clone(),
+                return Err(BuildError::UnorderedUpdater {
+                    updater: specs[writer].name.clone(),
                     other: specs[other].name.clone(),
                 });
             }

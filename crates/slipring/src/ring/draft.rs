@@ -234,7 +234,7 @@ pub(super) fn depth(before: &[Vec<bool>], stage: usize) -> usize {
     before[stage].iter().filter(|is_before| **is_before).count()
 }
 
-/// Chooses the party that computes each sharded stage's shard ids: the last writing stage before
+/// Chooses the party that computes each sharded stage's shard ids: the last updating stage before
 /// the sharded stage or, if there is none, the producers. Returns the sharded stages whose shard
 /// ids the producers compute.
 pub(super) fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {

@@ -47,7 +47,7 @@ pub struct Events<'a, E, L: Layout = Interleaved> {
 ///
 /// ```
 /// slipring::ring(8, || 0u64)
-///     .write_batch("double", |events, _| {
+///     .update_batch("double", |events, _| {
 ///         events.iter_mut().for_each(|event| *event *= 2);
 ///         if let Some(first) = events.get_mut(0) {
 ///             *first += 1;

@@ -252,7 +252,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = Name::column(self.stages.iter().map(|stage| &stage.name));
         for stage in &self.stages {
-            let access = if stage.access == Access::Read { "reads" } else { "writes" };
+            let access = if stage.access == Access::Read { "reads" } else { "updates" };
             let kind = match stage.delivery {
                 Delivery::Each => access.to_owned(),
                 Delivery::Pool { workers, room } if room == workers => {

@@ -29,7 +29,7 @@ fn writers_stand_alone() {
         .is_ok()
     );
     let beside = plan(vec![stage("a", Read, &[]), stage("b", Write, &[])]).err().unwrap();
-    assert_eq!(beside, BuildError::UnorderedWriter { writer: "b".into(), other: "a".into() });
+    assert_eq!(beside, BuildError::UnorderedUpdater { updater: "b".into(), other: "a".into() });
     // The stages c and d are not ordered: stage c follows only stage a, and stage d follows only
     // the stages b and a.
     let deep = plan(vec![
@@ -41,7 +41,7 @@ fn writers_stand_alone() {
     .err();
     assert_eq!(
         deep.unwrap(),
-        BuildError::UnorderedWriter { writer: "d".into(), other: "c".into() }
+        BuildError::UnorderedUpdater { updater: "d".into(), other: "c".into() }
     );
 }
 

@@ -31,7 +31,7 @@ use crate::base::sync::{AtomicU64, Relaxed, array};
 ///         if *v == 3 && tries < 3 { Err("busy") } else { Ok(()) } // succeeds at the third try
 ///     })
 ///     .on_error(OnFault::retry(5).pause(Duration::from_millis(1)))
-///     .write("check", |v, _| if *v == 4 { Err("odd") } else { Ok(()) })
+///     .update("check", |v, _| if *v == 4 { Err("odd") } else { Ok(()) })
 ///     .on_error(OnFault::skip())
 ///     .feed(0..8, |slot, i| *slot = i)?;
 /// assert_eq!(done.report.stage("check").unwrap().skipped, 1);
@@ -172,7 +172,7 @@ impl fmt::Display for Faulted {
 /// let marks = Marks::new();
 /// let mut good = Vec::new();
 /// slipring::ring(8, || 0u64)
-///     .write("parse", |v, _| if *v % 3 == 0 { Err("three") } else { Ok(()) })
+///     .update("parse", |v, _| if *v % 3 == 0 { Err("three") } else { Ok(()) })
 ///     .on_error(OnFault::skip())
 ///     .marks(&marks)
 ///     .read("keep", |v, at| if !marks.skipped(at.seq) { good.push(*v) })
@@ -274,7 +274,7 @@ impl Policy {
     /// single events; `None` if there is nothing to correct.
     pub(crate) fn gathers_in_vain(&self, takes_batches: bool) -> Option<&'static str> {
         (self.batch_within.is_some() && !takes_batches).then_some(
-            "whose handler takes single events: `read_batch` or `write_batch` takes the batch",
+            "whose handler takes single events: `read_batch` or `update_batch` takes the batch",
         )
     }
 

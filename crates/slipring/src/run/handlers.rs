@@ -81,14 +81,14 @@ pub trait ReadHandler<E> {
 }
 
 /// A handler that may change events. It is called like a [`ReadHandler`].
-/// [`Chain::write_with`](crate::Chain::write_with) takes it.
+/// [`Chain::update_with`](crate::Chain::update_with) takes it.
 ///
 /// ```
-/// use slipring::{At, faults::Fault, stages::WriteHandler};
+/// use slipring::{At, faults::Fault, stages::UpdateHandler};
 ///
 /// struct RunningTotal { total: u64 }
 ///
-/// impl WriteHandler<u64> for RunningTotal {
+/// impl UpdateHandler<u64> for RunningTotal {
 ///     fn event(&mut self, event: &mut u64, _at: At) -> Result<(), Fault> {
 ///         self.total += *event;
 ///         *event = self.total; // later stages see the total
@@ -103,39 +103,39 @@ pub trait ReadHandler<E> {
 /// let mut running = RunningTotal { total: 0 };
 /// let mut seen = Vec::new();
 /// slipring::ring(64, || 0u64)
-///     .write_with("running", &mut running)
+///     .update_with("running", &mut running)
 ///     .read("collect", |value, _| seen.push(*value))
 ///     .feed(1..=3, |slot, i| *slot = i)?;
 /// assert_eq!((running.total, seen), (6, vec![1, 3, 6]));
 /// # Ok::<(), slipring::Error>(())
 /// ```
-pub trait WriteHandler<E> {
+pub trait UpdateHandler<E> {
     /// Called before the first event.
     ///
-    /// Example: [`WriteHandler`].
+    /// Example: [`UpdateHandler`].
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
     /// Called for each event, in order.
     ///
-    /// Example: [`WriteHandler`].
+    /// Example: [`UpdateHandler`].
     fn event(&mut self, event: &mut E, at: At) -> Result<(), Fault>;
     /// Called after each batch, before its release. `next_seq` is the position after the batch.
     ///
-    /// Example: [`WriteHandler`].
+    /// Example: [`UpdateHandler`].
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
         let _ = next_seq;
         Ok(())
     }
     /// Called before each wait, when no event is available. See [`ReadHandler::idle`].
     ///
-    /// Example: [`WriteHandler`].
+    /// Example: [`UpdateHandler`].
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
     /// Called at the stage's end if `start` returned `Ok`, even if the stage has failed.
     ///
-    /// Example: [`WriteHandler`].
+    /// Example: [`UpdateHandler`].
     fn stop(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -170,7 +170,7 @@ macro_rules! by_reference {
     };
 }
 by_reference!(ReadHandler, &E);
-by_reference!(WriteHandler, &mut E);
+by_reference!(UpdateHandler, &mut E);
 
 /// A closure `|&E, At|`.
 pub(crate) struct ReadEach<F, R>(F, PhantomData<fn() -> R>);
@@ -182,7 +182,7 @@ pub(crate) struct ReadBatch<F, R>(F, PhantomData<fn() -> R>);
 pub(crate) struct WriteBatch<F, R>(F, PhantomData<fn() -> R>);
 /// A [`ReadHandler`].
 pub(crate) struct ReadWith<H>(pub(crate) H);
-/// A [`WriteHandler`] (I1).
+/// A [`UpdateHandler`] (I1).
 pub(crate) struct WriteWith<H>(pub(crate) H);
 
 macro_rules! of_closure {
@@ -235,7 +235,7 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
     }
 }
 
-/// Implements [`Handler`] for a user's [`ReadHandler`] or [`WriteHandler`]. `$handle` is the
+/// Implements [`Handler`] for a user's [`ReadHandler`] or [`UpdateHandler`]. `$handle` is the
 /// function that calls the user's `event` for each lent event; `start`, `batch_end`, `idle` and
 /// `stop` are the same for both.
 macro_rules! user_handler {
@@ -268,7 +268,7 @@ user_handler!(
 );
 user_handler!(
     WriteWith,
-    WriteHandler,
+    UpdateHandler,
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
         // SAFETY: only a stage that was declared as writing has this handler (I1).
         unsafe { lent.each_mut(progress, |event, at| self.0.event(event, at)) }

@@ -21,7 +21,7 @@ pub(crate) mod thread;
 pub(crate) mod threads;
 mod turn_clock;
 
-pub use handlers::{ReadHandler, WriteHandler};
+pub use handlers::{ReadHandler, UpdateHandler};
 pub use judge::Failed;
 pub use launch::Done;
 pub use pipeline::{Joining, Pipeline};

@@ -9,7 +9,7 @@ use std::slice;
 
 use super::raw_blocks::{BlockStart, BlockView, Stretch};
 use crate::consumer::batch::Batch;
-use crate::consumer::markers::{Writing, sealed as lease};
+use crate::consumer::markers::{Updating, sealed as lease};
 use crate::processes::layout::InSegment;
 use crate::processes::markers::{BeginsAgain, SeatedWorker};
 use crate::ring::events::At;
@@ -23,10 +23,10 @@ use crate::ring::slots::Strided;
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
 /// use slipring_shm::{Segment, blocks::Blocks};
 /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(4).block(16, 8);
-/// let segment = segment.type_name("rows", 1).writer("double").build()?;
+/// let segment = segment.type_name("rows", 1).updater("double").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut double) = (attached.producer()?, attached.writer("double")?);
+/// let (mut tx, mut double) = (attached.producer()?, attached.updater("double")?);
 /// for byte in 1..=3 { tx.publish(|block| block.fill(byte))?; }
 /// let mut batch = double.batch(2)?;
 /// assert_eq!((batch.first_seq(), batch.len(), batch.get(1).unwrap()[15]), (0, 2, 2));
@@ -172,18 +172,18 @@ impl<A: lease::Access> BlockBatch<'_, A, SeatedWorker> {
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::{Segment, blocks::Blocks};
     /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(4).block(16, 8);
-    /// let segment = segment.pool_writer("double", 2).build()?;
+    /// let segment = segment.pool_updater("double", 2).build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
     /// let mut tx = attached.producer()?;
     /// tx.publish(|block| block.fill(1))?;
-    /// let mut one = attached.pool_writer("double")?;
+    /// let mut one = attached.pool_updater("double")?;
     /// let mut batch = one.batch(8)?;
     /// assert!(batch.redelivered().is_empty());
     /// batch.get_mut(0).unwrap()[..8].fill(2); // half-written, and not released
     /// drop(batch);
     /// drop(one);
-    /// let mut other = attached.pool_writer("double")?;
+    /// let mut other = attached.pool_updater("double")?;
     /// let mut batch = other.batch(8)?;
     /// for seq in batch.redelivered() {
     ///     let offset = seq.wrapping_sub(batch.first_seq()) as usize;
@@ -199,7 +199,7 @@ impl<A: lease::Access> BlockBatch<'_, A, SeatedWorker> {
     }
 }
 
-impl<C: BeginsAgain> BlockBatch<'_, Writing, C> {
+impl<C: BeginsAgain> BlockBatch<'_, Updating, C> {
     /// Returns how many blocks at the beginning of the batch may be half-written; see
     /// [`Batch::suspects`](crate::Batch::suspects).
     ///
@@ -209,7 +209,7 @@ impl<C: BeginsAgain> BlockBatch<'_, Writing, C> {
     }
 }
 
-impl<C: lease::Delivery> BlockBatch<'_, Writing, C> {
+impl<C: lease::Delivery> BlockBatch<'_, Updating, C> {
     /// Returns the block at `offset` from the batch's first block, for writing, or `None` if the
     /// batch has no block there.
     ///

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use super::for_tests::{Dead, stage};
 use super::zeroed::{Memory, blocks_on_heap};
 use super::*;
-use crate::consumer::markers::{Reading, Writing};
+use crate::consumer::markers::{Reading, Updating};
 use crate::errors::BuildError;
 use crate::errors::{BatchError, WaitError};
 use crate::processes::markers::{Seated, SeatedShard};
 use crate::processes::producer::Apart;
 use crate::wait::Wait;
 
-type Shard = BlockConsumer<Writing, SeatedShard>;
+type Shard = BlockConsumer<Updating, SeatedShard>;
 
 /// A segment of blocks, and the processes that can attach to it.
 struct Blocks {
@@ -26,7 +26,7 @@ struct Blocks {
     size: usize,
 }
 
-/// Returns a writing stage. The bytes `key` of a block select the shard that handles the block.
+/// Returns an updating stage. The bytes `key` of a block select the shard that handles the block.
 fn shards(name: &str, shards: usize, key: &Range<usize>, after: &[usize]) -> StageDeclaration {
     let (key_offset, key_length) = (key.start, key.len());
     let delivery = StageDelivery::Shards { shards, key_offset, key_length };
@@ -80,7 +80,7 @@ impl Blocks {
         let ring = self.attach(number);
         ring.seat(ring.seats_of(stage).start + shard).take(number).unwrap();
         // SAFETY: the seat was taken, the stage writes, and the blocks have this size.
-        unsafe { BlockConsumer::over(ring.shard_writer(stage, shard), self.size) }
+        unsafe { BlockConsumer::over(ring.shard_updater(stage, shard), self.size) }
     }
 
     fn reader(&self, number: u32, stage: usize) -> BlockConsumer<Reading, Seated> {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::block_batch::BlockBatch;
 use super::raw_blocks::{BlockStart, BlockView, RawBlockConsumer, RawBlockProducer, Stretch};
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Writing, sealed as lease};
+use crate::consumer::markers::{Updating, sealed as lease};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::processes::layout::InSegment;
@@ -451,7 +451,7 @@ impl<A: lease::Access, C: Succeeds> BlockConsumer<A, C> {
     }
 }
 
-impl<C: BeginsAgain> BlockConsumer<Writing, C> {
+impl<C: BeginsAgain> BlockConsumer<Updating, C> {
     /// Returns which of the next blocks may be half-written, as [`Consumer::suspects`] does.
     ///
     /// Example: [`Consumer::suspects`].

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::for_tests::{Dead, stage};
 use super::zeroed::blocks_on_heap;
 use super::*;
-use crate::consumer::markers::Writing;
+use crate::consumer::markers::Updating;
 use crate::errors::{BatchError, WaitError};
 use crate::processes::markers::Seated;
 use crate::wait::Wait;
@@ -44,7 +44,7 @@ fn blocks_go_from_one_process_to_another() {
         other.seat(other.seats_of(0).start).take(2).unwrap();
         // SAFETY: the seats were taken, and the blocks have this size.
         let (mut tx, mut rx) = unsafe {
-            (BlockProducer::over(one.producer(), 24), BlockConsumer::over(other.writer(0), 24))
+            (BlockProducer::over(one.producer(), 24), BlockConsumer::over(other.updater(0), 24))
         };
         let sending = std::thread::spawn(move || {
             for run in [1, 3, 4, 2, 2, 3] {
@@ -94,11 +94,11 @@ fn a_failed_wait_lends_no_blocks() {
     one.seat(one.seats_of(one.producer_party()).start).take(1).unwrap();
     other.seat(other.seats_of(0).start).take(2).unwrap();
     // SAFETY: the seats were taken, and the blocks have this size.
-    let (mut tx, rx) = unsafe { (one.producer(), BlockConsumer::over(other.writer(0), 24)) };
+    let (mut tx, rx) = unsafe { (one.producer(), BlockConsumer::over(other.updater(0), 24)) };
     let seq = tx.publish(|_| ()).unwrap();
     let mut rx = rx.into_raw();
     let counts =
-        |rx: &RawBlockConsumer<Writing, Seated>| rx.stretches().map(|stretch| stretch.count);
+        |rx: &RawBlockConsumer<Updating, Seated>| rx.stretches().map(|stretch| stretch.count);
     assert_eq!((rx.available(8).unwrap().len(), counts(&rx)), (1, [1, 0]));
     tx.halt();
     let error = rx.wait_by(8, Instant::now() + Duration::from_secs(1)).unwrap_err();

@@ -37,14 +37,14 @@ fn worker(segment: &Segment, number: u32, pool: usize) -> SegmentPoolWriter<u64>
     let mut seats = ring.seats_of(pool);
     let seat = seats.find(|&seat| ring.seat(seat).take(number).is_ok()).expect("a free seat");
     // SAFETY: the seat was taken.
-    unsafe { ring.pool_writer(pool, seat) }
+    unsafe { ring.pool_updater(pool, seat) }
 }
 
 fn written(segment: &Segment, number: u32, stage: usize) -> SegmentWriter<u64> {
     let ring = segment.attach(number);
     ring.seat(ring.seats_of(stage).start).take(number).unwrap();
     // SAFETY: the seat was taken.
-    unsafe { ring.writer(stage) }
+    unsafe { ring.updater(stage) }
 }
 
 fn soon() -> Instant {
@@ -395,7 +395,7 @@ fn random_words_of_combined_rings_are_an_error_at_most() {
             for seat in ring.seats_of(pools[0]) {
                 if ring.seat(seat).take(number).is_ok() || ring.seat(seat).adopt_chunk(number) {
                     // SAFETY: the seat was taken.
-                    let mut another = unsafe { ring.pool_writer(pools[0], seat) };
+                    let mut another = unsafe { ring.pool_updater(pools[0], seat) };
                     let _ = another.poll(2, |_, _| ());
                 }
             }
@@ -461,7 +461,7 @@ fn nothing_is_lost_in_combined_rings() {
             let free = seats().find(|&seat| ring.seat(seat).take(number).is_ok());
             let seat = free.or_else(|| seats().find(|&seat| ring.seat(seat).adopt_chunk(number)));
             // SAFETY: the seat was taken.
-            seat.map(|seat| unsafe { ring.pool_writer(pool, seat) })
+            seat.map(|seat| unsafe { ring.pool_updater(pool, seat) })
         };
         let mut closing = false;
         let mut ended = false;
@@ -563,7 +563,7 @@ fn nothing_is_lost_in_combined_rings() {
                         let ring = segment.attach(number);
                         ring.seat(ring.seats_of(end).start).take(number).unwrap();
                         // SAFETY: the seat was taken. This test writes to no event.
-                        (number, unsafe { ring.writer(end) })
+                        (number, unsafe { ring.updater(end) })
                     });
                     if dies || leaves {
                         let _ = end_reader.try_batch(random.usize(1..5)).map(drop);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::for_tests::{Segment, stage};
 use super::zeroed::Memory;
 use super::*;
-use crate::consumer::markers::{Reading, Writing};
+use crate::consumer::markers::{Reading, Updating};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::live::tap::StartAt;
 use crate::processes::markers::Seated;
@@ -62,9 +62,9 @@ fn reader(segment: &Segment, number: u32, stage: usize) -> CopyingConsumer<u64, 
     copying!(CopyingConsumer: ring.reader(stage))
 }
 
-fn writer(segment: &Segment, number: u32, stage: usize) -> CopyingConsumer<u64, Writing, Seated> {
+fn writer(segment: &Segment, number: u32, stage: usize) -> CopyingConsumer<u64, Updating, Seated> {
     let (ring, _) = seated(segment, number, stage);
-    copying!(CopyingConsumer: ring.writer(stage))
+    copying!(CopyingConsumer: ring.updater(stage))
 }
 
 fn of(name: &str, delivery: StageDelivery, after: &[usize], writes: bool) -> StageDeclaration {
@@ -140,7 +140,7 @@ fn copies_pass_each_kind_of_stage() {
     let producers = [1, 2].map(|number| shared_producer(&segment, number));
     let mut workers = [3, 4].map(|number| {
         let (ring, seat) = seated(&segment, number, 0);
-        copying!(CopyingConsumer: ring.pool_writer(0, seat))
+        copying!(CopyingConsumer: ring.pool_updater(0, seat))
     });
     let mut shards = [0, 1].map(|shard| {
         let (ring, _) = seated(&segment, 5 + shard as u32, 1);
@@ -513,7 +513,7 @@ fn words_that_change_under_the_hands_are_an_error_at_most() {
             match seed % 4 {
                 0 => {
                     let mut first = copying!(CopyingConsumer: ring.reader(0));
-                    let mut second = copying!(CopyingConsumer: ring.writer(1));
+                    let mut second = copying!(CopyingConsumer: ring.updater(1));
                     for call in 0..calls {
                         read!(first, random, reads);
                         read!(second, random, reads);
@@ -526,7 +526,7 @@ fn words_that_change_under_the_hands_are_an_error_at_most() {
                 }
                 1 => {
                     let mut workers = [0, 1]
-                        .map(|n| copying!(CopyingConsumer: ring.pool_writer(0, seats.start + n)));
+                        .map(|n| copying!(CopyingConsumer: ring.pool_updater(0, seats.start + n)));
                     for call in 0..calls {
                         let worker = &mut workers[random.usize(..2)];
                         read!(*worker, random, reads);
@@ -534,19 +534,19 @@ fn words_that_change_under_the_hands_are_an_error_at_most() {
                         assert!(worker.redelivered().count() <= 4);
                         if call % 8 == 7 {
                             workers[0] =
-                                copying!(CopyingConsumer: ring.pool_writer(0, seats.start));
+                                copying!(CopyingConsumer: ring.pool_updater(0, seats.start));
                         }
                     }
                 }
                 2 => {
                     let mut shards =
-                        [0, 1].map(|shard| copying!(CopyingConsumer: ring.shard_writer(0, shard)));
+                        [0, 1].map(|shard| copying!(CopyingConsumer: ring.shard_updater(0, shard)));
                     for call in 0..calls {
                         let shard = &mut shards[random.usize(..2)];
                         read!(*shard, random, reads);
                         shard.write_back(random.u64(..9), &8);
                         if call % 8 == 7 {
-                            shards[0] = copying!(CopyingConsumer: ring.shard_writer(0, 0));
+                            shards[0] = copying!(CopyingConsumer: ring.shard_updater(0, 0));
                             assert!(shards[0].redelivered().count() <= 4);
                         }
                     }

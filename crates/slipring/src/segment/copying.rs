@@ -21,7 +21,7 @@ use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 use crate::base::name::Name;
 use crate::consumer::batch::Batch;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Reading, Writing, sealed};
+use crate::consumer::markers::{Reading, Updating, sealed};
 use crate::errors::{BatchError, WaitError};
 use crate::processes::layout::InSegment;
 use crate::processes::markers::Succeeds;
@@ -37,7 +37,7 @@ use crate::ring::slots::Interleaved;
 ///   returned. Until then, no honest producer overwrites these events. If the handle is dropped
 ///   before that, or its process dies, the events are delivered again, to the next handle
 ///   ([`redelivered`](CopyingConsumer::redelivered)).
-/// - A stage that writes stores changed copies back
+/// - A stage that updates events stores changed copies back
 ///   ([`write_back`](CopyingConsumer::write_back)).
 ///
 /// # Cost
@@ -278,7 +278,7 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Reading, C> {
     }
 }
 
-impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Writing, C> {
+impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Updating, C> {
     /// If the last call returned the event at `seq`, and that event is not released, stores a copy
     /// of `event` over it. Returns whether the copy was stored.
     ///
@@ -289,12 +289,12 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Writing, C> {
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
     ///     .capacity(8)
-    ///     .writer("double")
+    ///     .updater("double")
     ///     .reader("sum")
     ///     .after(["double"])
     ///     .build()?;
     /// let copies = segment.attach_copies()?;
-    /// let (mut tx, mut double) = (copies.producer()?, copies.writer("double")?);
+    /// let (mut tx, mut double) = (copies.producer()?, copies.updater("double")?);
     /// let mut sum = copies.reader("sum")?;
     /// tx.publish(&21)?;
     /// let (number, seq) = double.next()?;
@@ -319,12 +319,12 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Writing, C> {
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
     ///     .capacity(8)
-    ///     .writer("double")
+    ///     .updater("double")
     ///     .reader("sum")
     ///     .after(["double"])
     ///     .build()?;
     /// let copies = segment.attach_copies()?;
-    /// let (mut tx, mut double) = (copies.producer()?, copies.writer("double")?);
+    /// let (mut tx, mut double) = (copies.producer()?, copies.updater("double")?);
     /// let mut sum = copies.reader("sum")?;
     /// tx.publish(&21)?;
     /// tx.close();

@@ -28,7 +28,7 @@ impl Segment {
         let free = seats().find(|&seat| ring.seat(seat).take(number).is_ok());
         let seat = free.or_else(|| seats().find(|&seat| ring.seat(seat).adopt_chunk(number)));
         // SAFETY: the seat was taken.
-        unsafe { ring.pool_writer(pool, seat.expect("a free seat, or an orphan")) }
+        unsafe { ring.pool_updater(pool, seat.expect("a free seat, or an orphan")) }
     }
 
     fn owners(&self, pool: usize) -> Vec<Option<u32>> {
@@ -581,7 +581,7 @@ fn random_words_are_an_error_at_most() {
                 for seat in ring.seats_of(pool) {
                     if ring.seat(seat).take(number).is_ok() || ring.seat(seat).adopt_chunk(number) {
                         // SAFETY: the seat was taken.
-                        let mut another = unsafe { ring.pool_writer(pool, seat) };
+                        let mut another = unsafe { ring.pool_updater(pool, seat) };
                         let _ = another.poll(2, |_, _| ());
                     }
                 }
@@ -593,7 +593,7 @@ fn random_words_are_an_error_at_most() {
                     let ring = segment.attach(number);
                     let seat = ring.seats_of(0).start;
                     // SAFETY: the seat's other handle makes no call meanwhile.
-                    drop(std::mem::replace(worker, unsafe { ring.pool_writer(0, seat) }));
+                    drop(std::mem::replace(worker, unsafe { ring.pool_updater(0, seat) }));
                 }
             }
         }

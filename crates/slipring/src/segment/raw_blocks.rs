@@ -10,7 +10,7 @@ use std::slice;
 use std::time::Instant;
 
 use crate::adapters::raw::{RawConsumer, RawProducer};
-use crate::consumer::markers::{Writing, sealed as lease};
+use crate::consumer::markers::{Updating, sealed as lease};
 use crate::errors::{BatchError, ClaimError, NotHeld};
 use crate::processes::layout::InSegment;
 use crate::processes::markers::{BeginsAgain, Succeeds};
@@ -306,7 +306,7 @@ impl<A: lease::Access, C: Succeeds> RawBlockConsumer<A, C> {
     }
 }
 
-impl<C: BeginsAgain> RawBlockConsumer<Writing, C> {
+impl<C: BeginsAgain> RawBlockConsumer<Updating, C> {
     /// Returns which of the next blocks may be half-written, as
     /// [`Consumer::suspects`](crate::Consumer::suspects) does.
     ///

@@ -14,7 +14,7 @@ use super::participant::Participant;
 use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 use crate::base::sync::twin;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Joined, Reading, Writing, sealed};
+use crate::consumer::markers::{Joined, Reading, Updating, sealed};
 use crate::consumer::shard::ShardPosition;
 use crate::consumer::worker::WorkerPosition;
 use crate::errors::{BuildError, Report, SubscribeError};
@@ -285,12 +285,12 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         self.consumer(stage)
     }
 
-    /// Makes the handle of a stage that may write.
+    /// Makes the handle of a stage that may update events.
     ///
     /// # Safety
     /// The conditions of [`SegmentRing::reader`] hold. The stage was declared as a stage that
     /// writes, or the ring is a ring of copies.
-    pub unsafe fn writer(&self, stage: usize) -> SegmentConsumer<E, Writing, Seated, L> {
+    pub unsafe fn updater(&self, stage: usize) -> SegmentConsumer<E, Updating, Seated, L> {
         self.consumer(stage)
     }
 
@@ -330,11 +330,11 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// # Safety
     /// The conditions of [`SegmentRing::pool_reader`] hold. The pool was declared as a pool that
     /// writes, or the ring is a ring of copies.
-    pub unsafe fn pool_writer(
+    pub unsafe fn pool_updater(
         &self,
         pool: usize,
         seat: usize,
-    ) -> SegmentConsumer<E, Writing, SeatedWorker, L> {
+    ) -> SegmentConsumer<E, Updating, SeatedWorker, L> {
         self.worker(pool, seat)
     }
 
@@ -362,16 +362,16 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         self.shard(stage, shard)
     }
 
-    /// Makes the handle of one shard of a stage that may write.
+    /// Makes the handle of one shard of a stage that may update events.
     ///
     /// # Safety
     /// The conditions of [`SegmentRing::shard_reader`] hold. The stage was declared as a stage that
     /// writes, or the ring is a ring of copies.
-    pub unsafe fn shard_writer(
+    pub unsafe fn shard_updater(
         &self,
         stage: usize,
         shard: usize,
-    ) -> SegmentConsumer<E, Writing, SeatedShard, L> {
+    ) -> SegmentConsumer<E, Updating, SeatedShard, L> {
         self.shard(stage, shard)
     }
 

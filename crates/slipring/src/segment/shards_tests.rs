@@ -33,14 +33,14 @@ impl Segment {
         let ring = self.attach(number);
         ring.seat(ring.seats_of(stage).start + shard).take(number).unwrap();
         // SAFETY: the seat was taken.
-        unsafe { ring.shard_writer(stage, shard) }
+        unsafe { ring.shard_updater(stage, shard) }
     }
 
     fn written(&self, number: u32, stage: usize) -> SegmentWriter<u64> {
         let ring = self.attach(number);
         ring.seat(ring.seats_of(stage).start).take(number).unwrap();
         // SAFETY: the seat was taken.
-        unsafe { ring.writer(stage) }
+        unsafe { ring.updater(stage) }
     }
 }
 
@@ -465,7 +465,7 @@ fn random_words_are_an_error_at_most() {
                 let ring = segment.attach(50 + round);
                 for (shard, number) in books.iter_mut().zip([0, 1]) {
                     // SAFETY: the seat's other handle makes no call meanwhile.
-                    let next = unsafe { ring.shard_writer(0, number) };
+                    let next = unsafe { ring.shard_updater(0, number) };
                     drop(std::mem::replace(shard, next));
                     let _ = shard.pass_over_suspects();
                 }

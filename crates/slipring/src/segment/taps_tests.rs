@@ -152,7 +152,7 @@ fn a_waiting_stage_removes_a_dead_member() {
     let ring = segment.attach(2);
     ring.seat(3).take(2).unwrap();
     // SAFETY: the seat was taken. The stage writes.
-    let mut change = unsafe { ring.writer(1) };
+    let mut change = unsafe { ring.updater(1) };
     let members = [3, 4].map(|number| segment.member(number, 0, StartAt::Now));
     publish(&mut tx, 3);
     for (number, member) in [3, 4].into_iter().zip(members) {
@@ -334,7 +334,7 @@ fn members_come_go_and_die_beside_a_stream() {
             let (segment, change) = (&segment, segment.attach(2));
             change.seat(3).take(2).unwrap();
             // SAFETY: the seat was taken. The stage writes.
-            let mut change = unsafe { change.writer(1) };
+            let mut change = unsafe { change.updater(1) };
             scope.spawn(move || {
                 let changed = change.for_each(|event, at| {
                     assert_eq!(*event, at.seq, "changed before");

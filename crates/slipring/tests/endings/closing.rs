@@ -20,11 +20,11 @@ fn a_close_drains_every_stage() {
             let wait = wait.clone();
             ends(&format!("draining, {wait}, slow: {slow}"), move || {
                 let graph = Graph::new(8, || 0u64).wait(wait);
-                let first = graph.pool_writer("first", 2);
+                let first = graph.pool_updater("first", 2);
                 let last = graph.reader("last").after(&first);
                 let ring = graph.build().unwrap();
                 let (mut tx, workers, mut last) =
-                    (ring.producer(), ring.pool_writers(first), ring.reader(last));
+                    (ring.producer(), ring.pool_updaters(first), ring.reader(last));
                 drop(ring);
                 assert_eq!(tx.publish_all(0..8, |slot, i| *slot = i).unwrap(), 8);
                 tx.close();

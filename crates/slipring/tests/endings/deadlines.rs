@@ -65,7 +65,7 @@ fn a_graphs_deadline_fails_the_waiting_stage() {
                 let error = slipring::ring(4, || 0u64)
                     .wait(wait.clone())
                     .deadline(SOON)
-                    .write("a", |_, _| ())
+                    .update("a", |_, _| ())
                     .read_with("b", Flag(release.clone()))
                     .run(|p| {
                         p.publish(|_| ())?;

@@ -79,7 +79,7 @@ fn a_drain_ends_with_the_last_event() {
                     _ => chain.threads(threads),
                 };
                 let (mut tx, pipeline) =
-                    chain.write("w", |v, _| *v += 1).read("r", |_, _| ()).spawn().unwrap();
+                    chain.update("w", |v, _| *v += 1).read("r", |_, _| ()).spawn().unwrap();
                 let producing = thread::spawn(move || {
                     tx.publish_all(0..100, |slot, i| *slot = i).unwrap();
                 });
@@ -193,7 +193,7 @@ fn a_stage_does_not_wait_for_its_own_end() {
                     let pipeline = theirs.lock().unwrap().clone().unwrap();
                     let drained = pipeline.drain(Duration::MAX);
                     let joined = block_on(pipeline.join_async()).unwrap_err();
-                    sender.send((drained, joined.to_string()))
+                    sender.send((drained, joined.to_string())).unwrap();
                 })
                 .spawn()
                 .unwrap();
@@ -220,7 +220,7 @@ fn a_task_awaits_the_end() {
             let chain = slipring::ring(4, || 0u64);
             let chain = if threads == 0 { chain } else { chain.threads(threads) };
             let (mut tx, pipeline) = chain
-                .write("w", |_, _| ())
+                .update("w", |_, _| ())
                 .read_pool("p", 2, |_| |_, _| ())
                 .read("r", |_, _| ())
                 .spawn()

@@ -102,7 +102,7 @@ fn a_producer_that_is_taken_out_of_its_event_lets_the_ring_close() {
     struct OwnRing(Event);
     for takes in [true, false] {
         let (mut tx, pipeline) = slipring::ring(4, || OwnRing(None))
-            .write("more", move |event, _| {
+            .update("more", move |event, _| {
                 if takes {
                     drop(event.0.take());
                 }

@@ -109,7 +109,7 @@ fn stages_behind_a_failure_see_an_ordered_prefix() {
             let mut seen = Vec::new();
             let error = slipring::ring(8, || 0u64)
                 .wait(wait)
-                .write_pool("pool", 2, |_| {
+                .update_pool("pool", 2, |_| {
                     |v, at| {
                         *v += 1;
                         if at.seq == 20 { Err(Oops(20)) } else { Ok(()) }
@@ -134,7 +134,7 @@ fn events_that_panic_on_drop_are_an_error_of_their_own() {
         );
         assert!(error.report().is_some() && error.stage().is_none());
     };
-    let ring = || slipring::ring(4, || Fragile(true)).write("w", |_, _| ());
+    let ring = || slipring::ring(4, || Fragile(true)).update("w", |_, _| ());
     ends("fragile events", move || {
         dropped(ring().feed(0..9, |_, _| ()).unwrap_err());
         dropped(ring().run_shared(|p| Ok(p.clone().capacity())).unwrap_err());

@@ -15,7 +15,7 @@ fn joining_a_pipeline_waits_for_its_stages() {
             let (open, gate) = mpsc::channel::<()>();
             let (mut tx, pipeline) = slipring::ring(4, || 0u64)
                 .wait(wait.clone())
-                .write("quick", |v, _| *v += 1)
+                .update("quick", |v, _| *v += 1)
                 .read("slow", move |_, _| gate.recv())
                 .spawn()
                 .unwrap();

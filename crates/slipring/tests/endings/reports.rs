@@ -61,8 +61,8 @@ fn the_bottleneck_is_the_slowest_stage() {
                 }
             };
             let done = slipring::ring(4, || 0u64)
-                .write("a", move |_, _| work("a"))
-                .write_pool("b", 1, move |_| move |_, _| work("b"))
+                .update("a", move |_, _| work("a"))
+                .update_pool("b", 1, move |_| move |_, _| work("b"))
                 .read("c", move |_, _| work("c"))
                 .feed(0..10, |_, _| work(PRODUCER))
                 .unwrap();
@@ -77,9 +77,9 @@ fn the_bottleneck_is_the_slowest_stage() {
 fn rings_and_chains_print_their_stages_and_sizes() {
     let _watched = crate::common::watched();
     let graph = Graph::new(64, || 0u64);
-    let parse = graph.pool_writer("parse", 3);
+    let parse = graph.pool_updater("parse", 3);
     let (a, b) = (graph.reader("journal").after(&parse), graph.reader("ui").after(&parse));
-    let last = graph.writer("last").after(&a).after(&b);
+    let last = graph.updater("last").after(&a).after(&b);
     let ring = graph.build().unwrap();
     let shown = ring.to_string();
     for expected in [
@@ -87,8 +87,8 @@ fn rings_and_chains_print_their_stages_and_sizes() {
         "16 bytes",
         "one producer",
         "adaptive",
-        "pool of 3, writes, after producer",
-        "writes, after journal and ui",
+        "pool of 3, updates, after producer",
+        "updates, after journal and ui",
     ] {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
@@ -103,7 +103,7 @@ fn rings_and_chains_print_their_stages_and_sizes() {
     let shown = slipring::ring(8, || 0u64)
         .contiguous()
         .wait(Wait::SLEEPING)
-        .write("w", |_, _| ())
+        .update("w", |_, _| ())
         .on("io")
         .fan_out(|side| side.read("a", |_, _| ()).read_pool("b", 2, |_| |_, _| ()))
         .to_string();

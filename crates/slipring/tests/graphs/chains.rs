@@ -105,8 +105,8 @@ fn pipeline<L: Start>() {
         L::chain(capacity)
             .wait(wait)
             .first_seq(start)
-            .write("times", |v, _| *v *= 10)
-            .write_batch("plus", |events, _| events.iter_mut().for_each(|v| *v += 1))
+            .update("times", |v, _| *v *= 10)
+            .update_batch("plus", |events, _| events.iter_mut().for_each(|v| *v += 1))
             .read_batch("look", |events, first| assert_eq!(events.first_seq(), first))
             .read("check", |v, at| {
                 assert_eq!(*v, order.1 * 10 + 1);
@@ -177,12 +177,12 @@ fn diamond<L: Start>() {
         L::chain(capacity)
             .wait(wait)
             .first_seq(start)
-            .write("double", |v, _| *v *= 2)
+            .update("double", |v, _| *v *= 2)
             .fan_out(|x| {
                 x.read("left", |v, _| left.store(*v, Relaxed))
                     .read("right", |v, _| right.store(*v, Relaxed))
             })
-            .write("join", |v, at| {
+            .update("join", |v, at| {
                 assert_eq!(*v, 2 * order.1);
                 assert!(left.load(Relaxed) >= *v && right.load(Relaxed) >= *v);
                 *v = u64::MAX; // no stage before may see this value
@@ -202,7 +202,7 @@ fn worker_pool<L: Start>() {
         L::chain(capacity)
             .wait(wait)
             .first_seq(start)
-            .write_pool("work", workers, |_| |v, _| *v += 7)
+            .update_pool("work", workers, |_| |v, _| *v += 7)
             .read_pool("count", workers, |_| {
                 |v, _| {
                     seen.fetch_add(*v, Relaxed);
@@ -239,7 +239,7 @@ fn nested<'env, L: Start>(
     let [first, second] = &nest.pools;
     L::chain(capacity)
         .first_seq(start)
-        .write("one", |v, _| *v += 1)
+        .update("one", |v, _| *v += 1)
         .fan_out(move |x| {
             x.fan_out(|y| {
                 y.read_pool("pool", workers, |_| |v, _| add(first, *v)).read("beside", |_, _| ())
@@ -253,7 +253,7 @@ fn nested<'env, L: Start>(
                     })
             })
         })
-        .write_pool("two", workers, |_| |v, _| *v *= 3)
+        .update_pool("two", workers, |_| |v, _| *v *= 3)
         .read("check", move |v, at| {
             assert_eq!(*v, (order.1 + 1) * 3);
             order.next(at.seq);
@@ -280,9 +280,9 @@ fn several_on_one_thread<L: Start>() {
         L::chain(capacity)
             .wait(wait)
             .first_seq(start)
-            .write("one", |v, _| *v += 1)
+            .update("one", |v, _| *v += 1)
             .on("io")
-            .write("two", |v, _| *v *= 2)
+            .update("two", |v, _| *v *= 2)
             .fan_out(|x| {
                 x.read("three", |_, _| assert_eq!(here().as_deref(), Some("io")))
                     .on("io")
@@ -308,9 +308,9 @@ fn all_on_one_thread<L: Start>() {
         L::chain(capacity)
             .wait(wait)
             .first_seq(start)
-            .write("one", |v, _| *v += 1)
+            .update("one", |v, _| *v += 1)
             .on("io")
-            .write("two", |v, _| *v *= 2)
+            .update("two", |v, _| *v *= 2)
             .on("io")
             .read("check", |v, at| {
                 assert_eq!(*v, (order.1 + 1) * 2);
@@ -346,7 +346,7 @@ fn spawned<L: Start>() {
         let chain = L::chain(capacity)
             .wait(wait)
             .first_seq(start)
-            .write_pool("work", 1, |_| |v, _| *v += 1);
+            .update_pool("work", 1, |_| |v, _| *v += 1);
         let (mut tx, pipeline) = chain.read("sink", move |v, _| sender.send(*v)).spawn().unwrap();
         tx.publish_all(0..EVENTS, |slot, i| *slot = i).unwrap();
         assert!(matches!(

@@ -46,13 +46,13 @@ fn carry<E: Send + Sync + 'static, L: TestLayout>(
 ) {
     for capacity in [1, 2, 8] {
         let graph = L::of(Graph::new(capacity, make));
-        let change_key = graph.writer("change");
-        let pool = graph.pool_writer("pool", 2.min(capacity)).after(&change_key);
+        let change_key = graph.updater("change");
+        let pool = graph.pool_updater("pool", 2.min(capacity)).after(&change_key);
         let a = graph.reader("a").after(&pool);
         let b = graph.reader("b").after(&pool);
         let ring = graph.build().unwrap();
         let (mut tx, mut writer, mut pool) =
-            (ring.producer(), ring.writer(change_key), ring.pool_writers(pool));
+            (ring.producer(), ring.updater(change_key), ring.pool_updaters(pool));
         let (mut a, mut b) = (ring.reader(a), ring.reader(b));
         let aligned = |event: &E| assert_eq!(std::ptr::from_ref(event).addr() % align_of::<E>(), 0);
         let (mut sent, mut seen, mut polled) = (0, 0, 0);
@@ -156,11 +156,11 @@ fn closures_are_events_of_writers() {
     fn tasks<L: TestLayout>() {
         let called = Arc::new(AtomicUsize::new(0));
         let graph = L::of(Graph::new(4, || Box::new(|| 0usize) as Task));
-        let once = graph.writer("once");
-        let twice = graph.pool_writer("twice", 2).after(&once);
+        let once = graph.updater("once");
+        let twice = graph.pool_updater("twice", 2).after(&once);
         let ring = graph.build().unwrap();
         let (mut tx, mut once, mut pool) =
-            (ring.producer(), ring.writer(once), ring.pool_writers(twice));
+            (ring.producer(), ring.updater(once), ring.pool_updaters(twice));
         let mut done = 0;
         let mut sent = 0;
         while done < EVENTS {
@@ -206,8 +206,8 @@ fn events_may_borrow_locals() {
     let mut lines = Vec::new();
     // Each event borrows a line by `&` and a counter by `&mut`.
     ring(4, || ("", None::<&mut u64>))
-        .write("count", |(_, count), _| **count.as_mut().unwrap() += 1)
-        .write_pool("again", 2, |_| |(_, count), _| **count.as_mut().unwrap() += 1)
+        .update("count", |(_, count), _| **count.as_mut().unwrap() += 1)
+        .update_pool("again", 2, |_| |(_, count), _| **count.as_mut().unwrap() += 1)
         .read("keep", |(line, _), _| lines.push(*line))
         .feed(text.lines().zip(&mut counts), |slot, (line, count)| *slot = (line, Some(count)))
         .unwrap();
@@ -257,12 +257,12 @@ impl Drop for Counted {
 fn counted_ring<L: TestLayout>(
     census: &Census,
     capacity: usize,
-) -> (Ring<Counted, L>, slipring::Producer<Counted, L>, slipring::Writer<Counted, L>) {
+) -> (Ring<Counted, L>, slipring::Producer<Counted, L>, slipring::Updater<Counted, L>) {
     let make = census.clone();
     let graph = L::of(Graph::new(capacity, move || make.event()));
-    let key = graph.writer("writer");
+    let key = graph.updater("writer");
     let ring = graph.build().unwrap();
-    let (tx, writer) = (ring.producer(), ring.writer(key));
+    let (tx, writer) = (ring.producer(), ring.updater(key));
     (ring, tx, writer)
 }
 
@@ -348,7 +348,7 @@ fn drops_after_half_a_factory<L: TestLayout>() {
                 made += 1;
                 make.event()
             }));
-            let key = graph.writer("writer");
+            let key = graph.updater("writer");
             match graph.build().map(drop).unwrap_err().kind() {
                 ErrorKind::Build(BuildError::Factory { index, panic }) => {
                     assert_eq!((*index, &**panic), (fatal, "factory failed"))
@@ -383,9 +383,9 @@ impl Drop for Nothing {
 
 fn drops_of_nothing<L: TestLayout>() {
     let graph = L::of(Graph::new(8, Nothing::new));
-    let key = graph.writer("writer");
+    let key = graph.updater("writer");
     let ring = graph.build().unwrap();
-    let (mut tx, mut writer) = (ring.producer(), ring.writer(key));
+    let (mut tx, mut writer) = (ring.producer(), ring.updater(key));
     assert_eq!(NOTHINGS.get(), 8);
     for _ in 0..20 {
         tx.publish(|slot| *slot = Nothing::new()).unwrap();
@@ -399,7 +399,7 @@ fn drops_of_nothing<L: TestLayout>() {
         made += 1;
         if made == 6 { resume_unwind(Box::new(())) } else { Nothing::new() }
     }));
-    let key = graph.writer("writer");
+    let key = graph.updater("writer");
     assert!(graph.build().is_err());
     drop(key);
     assert_eq!(NOTHINGS.get(), 0);
@@ -447,12 +447,12 @@ fn each_event_of_a_chain_is_dropped_once() {
             let outcome = if contiguous {
                 chain
                     .contiguous()
-                    .write("writer", write)
+                    .update("writer", write)
                     .read_pool("pool", 2, |_| |_, _| ())
                     .feed(0..20, |slot, i| produce(i, slot))
                     .map(drop)
             } else {
-                let chain = chain.write("writer", write).read_pool("pool", 2, |_| |_, _| ());
+                let chain = chain.update("writer", write).read_pool("pool", 2, |_| |_, _| ());
                 let run = chain.run(|p| {
                     for i in 0..20 {
                         if failing == "producer" && i == 9 {
@@ -495,7 +495,7 @@ fn an_event_whose_drop_panics_does_not_keep_the_others() {
         made += 1;
         Bomb((made != 3 && made != 5).then(|| dropped.clone()))
     };
-    let outcome = ring(8, make).write("look", |_, _| ()).feed(0..3, |_, _| ());
+    let outcome = ring(8, make).update("look", |_, _| ()).feed(0..3, |_, _| ());
     assert!(
         matches!(outcome.unwrap_err().kind(), ErrorKind::EventDrop(message) if message == "bomb")
     );
@@ -509,11 +509,11 @@ fn an_event_whose_drop_panics_does_not_keep_the_others() {
 fn claims_and_batches_are_filled_and_changed_as_slices() {
     let _watched = crate::common::watched();
     let graph = Graph::new(8, String::new).contiguous();
-    let writer = graph.writer("writer");
+    let writer = graph.updater("writer");
     let reader = graph.reader("reader").after(&writer);
     let ring = graph.build().unwrap();
     let (mut tx, mut writer, mut reader) =
-        (ring.producer(), ring.writer(writer), ring.reader(reader));
+        (ring.producer(), ring.updater(writer), ring.reader(reader));
     let (mut sent, mut seen, mut wrapped) = (0, 0, 0);
     for len in (1..=8).cycle().take(40) {
         let mut claim = tx.claim_n(len).unwrap();

@@ -68,12 +68,12 @@ fn hand_over<L: TestLayout, S>(
         };
         match key {
             AnyKey::Reader(key) => handlers.read(key, move |event, at| watch.read(event, at)),
-            AnyKey::Writer(key) => handlers.write(key, move |event, at| watch.write(event, at)),
+            AnyKey::Updater(key) => handlers.update(key, move |event, at| watch.write(event, at)),
             AnyKey::PoolReader(key) => handlers.read_pool(key, |_| {
                 let mut watch = watch.clone();
                 move |event: &Ev, at| watch.read(event, at)
             }),
-            AnyKey::PoolWriter(key) => handlers.write_pool(key, |_| {
+            AnyKey::PoolUpdater(key) => handlers.update_pool(key, |_| {
                 let mut watch = watch.clone();
                 move |event: &mut Ev, at| watch.write(event, at)
             }),
@@ -81,7 +81,7 @@ fn hand_over<L: TestLayout, S>(
                 let mut watch = watch.clone();
                 move |event: &Ev, at| watch.read(event, at)
             }),
-            AnyKey::ShardWriter(key) => handlers.write_shards(key, |_| {
+            AnyKey::ShardUpdater(key) => handlers.update_shards(key, |_| {
                 let mut watch = watch.clone();
                 move |event: &mut Ev, at| watch.write(event, at)
             }),

@@ -3,11 +3,13 @@
 use std::time::Instant;
 
 use slipring::{
-    Error, Graph, Reader, Ring, Writer,
+    Error, Graph, Reader, Ring, Updater,
     errors::{BatchError, WaitError},
-    handles::{Events, PoolReader, PoolWriter, ShardReader, ShardWriter},
+    handles::{Events, PoolReader, PoolUpdater, ShardReader, ShardUpdater},
     markers::{Contiguous, Interleaved, Layout, Many, Single},
-    stages::{PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey, WriterKey},
+    stages::{
+        PoolReaderKey, PoolUpdaterKey, ReaderKey, ShardReaderKey, ShardUpdaterKey, UpdaterKey,
+    },
 };
 
 use crate::shape::{Ev, Shape, StageKind, after_write};
@@ -15,22 +17,22 @@ use crate::shape::{Ev, Shape, StageKind, after_write};
 /// A key of any kind.
 pub enum AnyKey {
     Reader(ReaderKey),
-    Writer(WriterKey),
+    Updater(UpdaterKey),
     PoolReader(PoolReaderKey),
-    PoolWriter(PoolWriterKey),
+    PoolUpdater(PoolUpdaterKey),
     ShardReader(ShardReaderKey),
-    ShardWriter(ShardWriterKey),
+    ShardUpdater(ShardUpdaterKey),
 }
 
 macro_rules! on_key {
     ($any:expr, $key:ident => $with:expr) => {
         match $any {
             AnyKey::Reader($key) => $with,
-            AnyKey::Writer($key) => $with,
+            AnyKey::Updater($key) => $with,
             AnyKey::PoolReader($key) => $with,
-            AnyKey::PoolWriter($key) => $with,
+            AnyKey::PoolUpdater($key) => $with,
             AnyKey::ShardReader($key) => $with,
-            AnyKey::ShardWriter($key) => $with,
+            AnyKey::ShardUpdater($key) => $with,
         }
     };
 }
@@ -39,18 +41,20 @@ impl AnyKey {
     pub fn after(self, earlier: &AnyKey) -> AnyKey {
         match self {
             AnyKey::Reader(key) => AnyKey::Reader(on_key!(earlier, earlier => key.after(earlier))),
-            AnyKey::Writer(key) => AnyKey::Writer(on_key!(earlier, earlier => key.after(earlier))),
+            AnyKey::Updater(key) => {
+                AnyKey::Updater(on_key!(earlier, earlier => key.after(earlier)))
+            }
             AnyKey::PoolReader(key) => {
                 AnyKey::PoolReader(on_key!(earlier, earlier => key.after(earlier)))
             }
-            AnyKey::PoolWriter(key) => {
-                AnyKey::PoolWriter(on_key!(earlier, earlier => key.after(earlier)))
+            AnyKey::PoolUpdater(key) => {
+                AnyKey::PoolUpdater(on_key!(earlier, earlier => key.after(earlier)))
             }
             AnyKey::ShardReader(key) => {
                 AnyKey::ShardReader(on_key!(earlier, earlier => key.after(earlier)))
             }
-            AnyKey::ShardWriter(key) => {
-                AnyKey::ShardWriter(on_key!(earlier, earlier => key.after(earlier)))
+            AnyKey::ShardUpdater(key) => {
+                AnyKey::ShardUpdater(on_key!(earlier, earlier => key.after(earlier)))
             }
         }
     }
@@ -85,14 +89,14 @@ pub fn declare<E: Keyed + Send + Sync + 'static, L: Layout, S>(
         let name = Shape::name(i);
         keys.push(Some(match stage.kind {
             StageKind::Reader => AnyKey::Reader(graph.reader(&name)),
-            StageKind::Writer => AnyKey::Writer(graph.writer(&name)),
+            StageKind::Updater => AnyKey::Updater(graph.updater(&name)),
             StageKind::PoolReader => AnyKey::PoolReader(graph.pool_reader(&name, stage.workers)),
-            StageKind::PoolWriter => AnyKey::PoolWriter(graph.pool_writer(&name, stage.workers)),
+            StageKind::PoolUpdater => AnyKey::PoolUpdater(graph.pool_updater(&name, stage.workers)),
             StageKind::ShardReader => {
                 AnyKey::ShardReader(graph.shard_reader(&name, stage.workers, E::key))
             }
-            StageKind::ShardWriter => {
-                AnyKey::ShardWriter(graph.shard_writer(&name, stage.workers, E::key))
+            StageKind::ShardUpdater => {
+                AnyKey::ShardUpdater(graph.shard_updater(&name, stage.workers, E::key))
             }
         }));
     }
@@ -109,29 +113,29 @@ pub fn declare<E: Keyed + Send + Sync + 'static, L: Layout, S>(
 /// A handle of any kind: of a stage, a worker or a shard.
 pub enum AnyHandle<L: Layout> {
     Reader(Reader<Ev, L>),
-    Writer(Writer<Ev, L>),
+    Updater(Updater<Ev, L>),
     PoolReader(PoolReader<Ev, L>),
-    PoolWriter(PoolWriter<Ev, L>),
+    PoolUpdater(PoolUpdater<Ev, L>),
     ShardReader(ShardReader<Ev, L>),
-    ShardWriter(ShardWriter<Ev, L>),
+    ShardUpdater(ShardUpdater<Ev, L>),
 }
 
 /// Exchanges each stage's key for its handle, or for one handle per worker.
 pub fn attach<L: Layout, S>(ring: &Ring<Ev, L, S>, keys: Vec<AnyKey>) -> Vec<Vec<AnyHandle<L>>> {
     let attach = |key| match key {
         AnyKey::Reader(key) => vec![AnyHandle::Reader(ring.reader(key))],
-        AnyKey::Writer(key) => vec![AnyHandle::Writer(ring.writer(key))],
+        AnyKey::Updater(key) => vec![AnyHandle::Updater(ring.updater(key))],
         AnyKey::PoolReader(key) => {
             ring.pool_readers(key).into_iter().map(AnyHandle::PoolReader).collect()
         }
-        AnyKey::PoolWriter(key) => {
-            ring.pool_writers(key).into_iter().map(AnyHandle::PoolWriter).collect()
+        AnyKey::PoolUpdater(key) => {
+            ring.pool_updaters(key).into_iter().map(AnyHandle::PoolUpdater).collect()
         }
         AnyKey::ShardReader(key) => {
             ring.shard_readers(key).into_iter().map(AnyHandle::ShardReader).collect()
         }
-        AnyKey::ShardWriter(key) => {
-            ring.shard_writers(key).into_iter().map(AnyHandle::ShardWriter).collect()
+        AnyKey::ShardUpdater(key) => {
+            ring.shard_updaters(key).into_iter().map(AnyHandle::ShardUpdater).collect()
         }
     };
     keys.into_iter().map(attach).collect()
@@ -227,22 +231,22 @@ impl<L: TestLayout> AnyHandle<L> {
     pub fn stage(&self) -> String {
         match self {
             AnyHandle::Reader(c) => c.stage().to_string(),
-            AnyHandle::Writer(c) => c.stage().to_string(),
+            AnyHandle::Updater(c) => c.stage().to_string(),
             AnyHandle::PoolReader(c) => c.stage().to_string(),
-            AnyHandle::PoolWriter(c) => c.stage().to_string(),
+            AnyHandle::PoolUpdater(c) => c.stage().to_string(),
             AnyHandle::ShardReader(c) => c.stage().to_string(),
-            AnyHandle::ShardWriter(c) => c.stage().to_string(),
+            AnyHandle::ShardUpdater(c) => c.stage().to_string(),
         }
     }
 
     pub fn next_seq(&self) -> u64 {
         match self {
             AnyHandle::Reader(c) => c.next_seq(),
-            AnyHandle::Writer(c) => c.next_seq(),
+            AnyHandle::Updater(c) => c.next_seq(),
             AnyHandle::PoolReader(c) => c.next_seq(),
-            AnyHandle::PoolWriter(c) => c.next_seq(),
+            AnyHandle::PoolUpdater(c) => c.next_seq(),
             AnyHandle::ShardReader(c) => c.next_seq(),
-            AnyHandle::ShardWriter(c) => c.next_seq(),
+            AnyHandle::ShardUpdater(c) => c.next_seq(),
         }
     }
 
@@ -296,10 +300,10 @@ impl<L: TestLayout> AnyHandle<L> {
         match self {
             AnyHandle::Reader(c) => read!(c),
             AnyHandle::PoolReader(c) => read!(c),
-            AnyHandle::Writer(c) => write!(c),
-            AnyHandle::PoolWriter(c) => write!(c),
+            AnyHandle::Updater(c) => write!(c),
+            AnyHandle::PoolUpdater(c) => write!(c),
             AnyHandle::ShardReader(c) => read!(c),
-            AnyHandle::ShardWriter(c) => write!(c),
+            AnyHandle::ShardUpdater(c) => write!(c),
         }
     }
 
@@ -314,16 +318,16 @@ impl<L: TestLayout> AnyHandle<L> {
         match self {
             AnyHandle::Reader(c) => c.poll(max, |event, at| see(at.seq, event)),
             AnyHandle::PoolReader(c) => c.poll(max, |event, at| see(at.seq, event)),
-            AnyHandle::Writer(c) => c.poll(max, |event, at| {
+            AnyHandle::Updater(c) => c.poll(max, |event, at| {
                 see(at.seq, event);
                 event.trail = after_write(event.trail, stage);
             }),
-            AnyHandle::PoolWriter(c) => c.poll(max, |event, at| {
+            AnyHandle::PoolUpdater(c) => c.poll(max, |event, at| {
                 see(at.seq, event);
                 event.trail = after_write(event.trail, stage);
             }),
             AnyHandle::ShardReader(c) => c.poll(max, |event, at| see(at.seq, event)),
-            AnyHandle::ShardWriter(c) => c.poll(max, |event, at| {
+            AnyHandle::ShardUpdater(c) => c.poll(max, |event, at| {
                 see(at.seq, event);
                 event.trail = after_write(event.trail, stage);
             }),
@@ -339,16 +343,16 @@ impl<L: TestLayout> AnyHandle<L> {
         match self {
             AnyHandle::Reader(c) => c.for_each(|event, at| see(at.seq, event)),
             AnyHandle::PoolReader(c) => c.for_each(|event, at| see(at.seq, event)),
-            AnyHandle::Writer(c) => c.for_each(|event, at| {
+            AnyHandle::Updater(c) => c.for_each(|event, at| {
                 see(at.seq, event);
                 event.trail = after_write(event.trail, stage);
             }),
-            AnyHandle::PoolWriter(c) => c.for_each(|event, at| {
+            AnyHandle::PoolUpdater(c) => c.for_each(|event, at| {
                 see(at.seq, event);
                 event.trail = after_write(event.trail, stage);
             }),
             AnyHandle::ShardReader(c) => c.for_each(|event, at| see(at.seq, event)),
-            AnyHandle::ShardWriter(c) => c.for_each(|event, at| {
+            AnyHandle::ShardUpdater(c) => c.for_each(|event, at| {
                 see(at.seq, event);
                 event.trail = after_write(event.trail, stage);
             }),

@@ -57,7 +57,7 @@ struct Case {
 }
 
 fn kinds() -> impl Strategy<Value = StageKind> {
-    prop_oneof![4 => Just(StageKind::Reader), 2 => Just(StageKind::PoolReader), 1 => Just(StageKind::Writer), 1 => Just(StageKind::PoolWriter)]
+    prop_oneof![4 => Just(StageKind::Reader), 2 => Just(StageKind::PoolReader), 1 => Just(StageKind::Updater), 1 => Just(StageKind::PoolUpdater)]
 }
 
 /// Generates shapes whose stages come after stages of smaller numbers.

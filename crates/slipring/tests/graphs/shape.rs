@@ -58,25 +58,25 @@ impl Dice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageKind {
     Reader,
-    Writer,
+    Updater,
     PoolReader,
-    PoolWriter,
+    PoolUpdater,
     /// Only the tests on threads run shards.
     ShardReader,
-    ShardWriter,
+    ShardUpdater,
 }
 
 impl StageKind {
     pub const ALL: [StageKind; 4] =
-        [StageKind::Reader, StageKind::Writer, StageKind::PoolReader, StageKind::PoolWriter];
+        [StageKind::Reader, StageKind::Updater, StageKind::PoolReader, StageKind::PoolUpdater];
     pub fn writes(self) -> bool {
-        matches!(self, StageKind::Writer | StageKind::PoolWriter | StageKind::ShardWriter)
+        matches!(self, StageKind::Updater | StageKind::PoolUpdater | StageKind::ShardUpdater)
     }
     pub fn is_pool(self) -> bool {
-        matches!(self, StageKind::PoolReader | StageKind::PoolWriter)
+        matches!(self, StageKind::PoolReader | StageKind::PoolUpdater)
     }
     pub fn is_sharded(self) -> bool {
-        matches!(self, StageKind::ShardReader | StageKind::ShardWriter)
+        matches!(self, StageKind::ShardReader | StageKind::ShardUpdater)
     }
     /// Returns the number of handles of a stage with this number of workers.
     pub fn handles(self, workers: usize) -> usize {
@@ -220,7 +220,7 @@ impl Shape {
         for stage in self.0.iter_mut().filter(|_| dice.one_in(2)) {
             stage.kind = match stage.kind {
                 StageKind::PoolReader => StageKind::ShardReader,
-                StageKind::PoolWriter => StageKind::ShardWriter,
+                StageKind::PoolUpdater => StageKind::ShardUpdater,
                 other => other,
             };
         }
@@ -252,7 +252,7 @@ impl Shape {
                         "{stage} is on no cycle: {defects:?}"
                     );
                 }
-                ErrorKind::Build(BuildError::UnorderedWriter { writer, other }) => {
+                ErrorKind::Build(BuildError::UnorderedUpdater { updater: writer, other }) => {
                     assert!(defects.circular.is_empty(), "a cycle is reported first: {defects:?}");
                     let named = |&(a, b): &(usize, usize)| {
                         Shape::name(a) == *writer && Shape::name(b) == *other

@@ -123,15 +123,15 @@ fn sampled_shapes_deliver_each_event_on_threads() {
 /// Returns shapes with every kind of stage, and with pools directly behind the producers.
 fn around_the_wraps() -> Vec<Shape> {
     let stage = |kind, after: &[usize]| Stage { kind, workers: 2, after: after.to_vec() };
-    use StageKind::{PoolReader, PoolWriter, Reader, Writer};
+    use StageKind::{PoolReader, PoolUpdater, Reader, Updater};
     vec![
         Shape(vec![stage(Reader, &[])]),
-        Shape(vec![stage(Writer, &[]), stage(PoolWriter, &[0]), stage(Reader, &[1])]),
+        Shape(vec![stage(Updater, &[]), stage(PoolUpdater, &[0]), stage(Reader, &[1])]),
         Shape(vec![
-            stage(PoolWriter, &[]),
+            stage(PoolUpdater, &[]),
             stage(PoolReader, &[0]),
             stage(Reader, &[0]),
-            stage(PoolWriter, &[1, 2]),
+            stage(PoolUpdater, &[1, 2]),
         ]),
         Shape(vec![stage(PoolReader, &[]), stage(PoolReader, &[])]),
         Shape(vec![]),
@@ -172,11 +172,11 @@ fn publications_longer_than_a_run_are_delivered() {
         return; // a hundred thousand slots take too long
     }
     let stage = |kind, after: &[usize]| Stage { kind, workers: 3, after: after.to_vec() };
-    use StageKind::{PoolReader, PoolWriter, Reader, Writer};
+    use StageKind::{PoolReader, PoolUpdater, Reader, Updater};
     let shapes = [
         Shape(vec![stage(Reader, &[])]),
-        Shape(vec![stage(PoolReader, &[]), stage(PoolWriter, &[0]), stage(Reader, &[1])]),
-        Shape(vec![stage(Writer, &[]), stage(PoolReader, &[0]), stage(Reader, &[0])]),
+        Shape(vec![stage(PoolReader, &[]), stage(PoolUpdater, &[0]), stage(Reader, &[1])]),
+        Shape(vec![stage(Updater, &[]), stage(PoolReader, &[0]), stage(Reader, &[0])]),
     ];
     let live = |len| Publication { len, live: true };
     let dead = |len| Publication { len, live: false };
@@ -223,7 +223,7 @@ fn batches_longer_than_a_run_are_delivered() {
         let mut next = 0;
         let done = slipring::ring(1 << 16, || 0u32)
             .first_seq(0u64.wrapping_sub(50_000))
-            .write_pool("add", workers, |_| |event, _| *event += 1)
+            .update_pool("add", workers, |_| |event, _| *event += 1)
             .read("check", |event, _| {
                 assert_eq!(*event, next + 1);
                 next += 1;

@@ -74,17 +74,17 @@ fn captures_that_panic_on_drop_do_not_hide_a_build_error() {
             .on_thread_start(move |_| {
                 let _ = &d;
             })
-            .write("b", move |_, _| {
+            .update("b", move |_, _| {
                 let _ = &b;
             })
-            .write_pool("p", 2, |worker| {
+            .update_pool("p", 2, |worker| {
                 let own = Fragile(true);
                 assert!(worker == 0, "no second worker {PURPOSE}");
                 move |_, _| {
                     let _ = &own;
                 }
             })
-            .write("c", move |_, _| {
+            .update("c", move |_, _| {
                 let _ = &c;
             })
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use slipring::{
     Error, Graph,
     handles::{Events, EventsMut},
-    stages::{Handlers, PoolReaderKey, PoolWriterKey, ReaderKey, WriterKey},
+    stages::{Handlers, PoolReaderKey, PoolUpdaterKey, ReaderKey, UpdaterKey},
 };
 
 use crate::CAPACITY;
@@ -16,9 +16,9 @@ use crate::places::{Ev, FailingHandler, Scenario, Spot::*, factory, hook};
 /// The key of the stage that fails.
 enum Failing {
     Reader(ReaderKey),
-    Writer(WriterKey),
+    Updater(UpdaterKey),
     PoolReader(PoolReaderKey),
-    PoolWriter(PoolWriterKey),
+    PoolUpdater(PoolUpdaterKey),
 }
 
 /// Builds the graph of a scenario, and gives its stages their handlers: `before`, then `x`, alone
@@ -27,13 +27,13 @@ pub fn handlers(scenario: &Arc<Scenario>) -> Result<Handlers<'static, Ev>, Error
     let spot = scenario.spot();
     let graph = Graph::new(CAPACITY, factory(scenario)).wait(scenario.wait());
     let graph = if scenario.shares_threads() { graph.threads(2) } else { graph };
-    let before = graph.writer("before");
+    let before = graph.updater("before");
     let x = match spot {
         Write | WriteBatch | WriteStart | WriteEvent | WriteBatchEnd | WriteStop => {
-            Failing::Writer(graph.writer("x").after(&before))
+            Failing::Updater(graph.updater("x").after(&before))
         }
         WritePool | WorkerFactory | WorkerDrop => {
-            Failing::PoolWriter(graph.pool_writer("x", 3).after(&before))
+            Failing::PoolUpdater(graph.pool_updater("x", 3).after(&before))
         }
         ReadPool => Failing::PoolReader(graph.pool_reader("x", 3).after(&before)),
         _ => Failing::Reader(graph.reader("x").after(&before)),
@@ -43,9 +43,9 @@ pub fn handlers(scenario: &Arc<Scenario>) -> Result<Handlers<'static, Ev>, Error
     let after = graph.reader("after");
     let after = match &x {
         Failing::Reader(x) => after.after(x),
-        Failing::Writer(x) => after.after(x),
+        Failing::Updater(x) => after.after(x),
         Failing::PoolReader(x) => after.after(x),
-        Failing::PoolWriter(x) => after.after(x),
+        Failing::PoolUpdater(x) => after.after(x),
     };
     let after = match &beside {
         Some(beside) => after.after(beside),
@@ -54,7 +54,7 @@ pub fn handlers(scenario: &Arc<Scenario>) -> Result<Handlers<'static, Ev>, Error
 
     let mut handlers = graph.build()?.handlers();
     handlers.on_thread_start(hook(scenario));
-    handlers.write(before, |ev, at| assert_eq!(ev.value, at.seq));
+    handlers.update(before, |ev, at| assert_eq!(ev.value, at.seq));
     give_handler(&mut handlers, x, scenario);
     if let Some(beside) = beside {
         handlers.read(beside, |ev, at| assert_eq!(ev.value, at.seq));
@@ -79,20 +79,20 @@ fn give_handler(handlers: &mut Handlers<'static, Ev>, x: Failing, scenario: &Arc
             let _captured = &fragile;
             s.event(Read, at.seq)
         }),
-        Failing::Writer(x) if spot == Write => {
-            handlers.write(x, move |_, at| s.event(Write, at.seq))
+        Failing::Updater(x) if spot == Write => {
+            handlers.update(x, move |_, at| s.event(Write, at.seq))
         }
-        Failing::Writer(x) if spot == WriteBatch => {
-            handlers.write_batch(x, move |events: &mut EventsMut<'_, Ev>, first| {
+        Failing::Updater(x) if spot == WriteBatch => {
+            handlers.update_batch(x, move |events: &mut EventsMut<'_, Ev>, first| {
                 s.events(WriteBatch, first, events.len() as u64)
             })
         }
-        Failing::Writer(x) => handlers.write_with(x, FailingHandler(s)),
+        Failing::Updater(x) => handlers.update_with(x, FailingHandler(s)),
         Failing::PoolReader(x) => handlers.read_pool(x, move |_| {
             let s = s.clone();
             move |_: &Ev, at| s.event(ReadPool, at.seq)
         }),
-        Failing::PoolWriter(x) => handlers.write_pool(x, move |worker| {
+        Failing::PoolUpdater(x) => handlers.update_pool(x, move |worker| {
             let fragile = s.makes_worker(worker);
             let s = s.clone();
             move |_: &mut Ev, at| {

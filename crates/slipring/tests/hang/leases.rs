@@ -91,28 +91,28 @@ fn lease_holder_fails(wait: Wait, way: Way, pool: bool, full: bool) {
     let graph = Graph::new(CAPACITY, || 0u64).wait(wait);
     let filled = AtomicU64::new(0);
     let filled = &filled;
-    let first = graph.writer("first");
+    let first = graph.updater("first");
     let (one, many, after) = if pool {
-        let key = graph.pool_writer("x", 2).after(&first);
+        let key = graph.pool_updater("x", 2).after(&first);
         let after = graph.reader("after").after(&key);
         (None, Some(key), after)
     } else {
-        let key = graph.writer("x").after(&first);
+        let key = graph.updater("x").after(&first);
         let after = graph.reader("after").after(&key);
         (Some(key), None, after)
     };
     let ring = graph.build().unwrap();
-    let (mut tx, mut first, mut after) = (ring.producer(), ring.writer(first), ring.reader(after));
+    let (mut tx, mut first, mut after) = (ring.producer(), ring.updater(first), ring.reader(after));
     let closed = thread::scope(|scope| {
         scope.spawn(move || drop(first.for_each(|_, _| ())));
         if let Some(key) = one {
-            let mut x = ring.writer(key);
+            let mut x = ring.updater(key);
             scope.spawn(move || {
                 catch_unwind(AssertUnwindSafe(move || consume!(x, way, filled, full))).is_ok()
             });
         }
         if let Some(key) = many {
-            for mut x in ring.pool_writers(key) {
+            for mut x in ring.pool_updaters(key) {
                 scope.spawn(move || {
                     catch_unwind(AssertUnwindSafe(move || consume!(x, way, filled, full))).is_ok()
                 });

@@ -10,7 +10,7 @@ use slipring::{
     errors::{BuildError, ErrorKind},
     faults::Fault,
     handles::{Events, EventsMut},
-    stages::{Handlers, PRODUCER, ReadHandler, WriteHandler},
+    stages::{Handlers, PRODUCER, ReadHandler, UpdateHandler},
 };
 
 use crate::common::{Bomb, Fragile, Oops, PURPOSE, ends};
@@ -239,7 +239,7 @@ impl ReadHandler<Ev> for FailingHandler {
     }
 }
 
-impl WriteHandler<Ev> for FailingHandler {
+impl UpdateHandler<Ev> for FailingHandler {
     fn start(&mut self) -> Result<(), Fault> {
         Ok(self.0.without_event(WriteStart)?)
     }
@@ -303,7 +303,7 @@ fn chain(scenario: &Arc<Scenario>) -> Chain<'static, Ev> {
         .wait(case.wait.clone())
         .on_thread_start(hook(&scenario));
     let chain = if case.front.shares_threads() { chain.threads(2) } else { chain };
-    let mut chain = on(chain.write("before", |ev, at| assert_eq!(ev.value, at.seq)));
+    let mut chain = on(chain.update("before", |ev, at| assert_eq!(ev.value, at.seq)));
     let s = of();
     chain = match spot {
         Write | WriteBatch | WritePool | WorkerFactory | WorkerDrop | WriteStart | WriteEvent
@@ -336,11 +336,11 @@ fn chain(scenario: &Arc<Scenario>) -> Chain<'static, Ev> {
     };
     let s = of();
     chain = match spot {
-        Write => chain.write("x", move |_, at| s.event(Write, at.seq)),
-        WriteBatch => chain.write_batch("x", move |events: &mut EventsMut<'_, Ev>, first| {
+        Write => chain.update("x", move |_, at| s.event(Write, at.seq)),
+        WriteBatch => chain.update_batch("x", move |events: &mut EventsMut<'_, Ev>, first| {
             s.events(WriteBatch, first, events.len() as u64)
         }),
-        WritePool | WorkerFactory | WorkerDrop => chain.write_pool("x", 3, move |worker| {
+        WritePool | WorkerFactory | WorkerDrop => chain.update_pool("x", 3, move |worker| {
             let fragile = s.makes_worker(worker);
             let s = s.clone();
             move |_, at| {
@@ -349,7 +349,7 @@ fn chain(scenario: &Arc<Scenario>) -> Chain<'static, Ev> {
             }
         }),
         WriteStart | WriteEvent | WriteBatchEnd | WriteStop => {
-            chain.write_with("x", FailingHandler(s))
+            chain.update_with("x", FailingHandler(s))
         }
         _ => chain,
     };

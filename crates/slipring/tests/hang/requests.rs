@@ -141,13 +141,13 @@ fn run(
 ) -> (Vec<Result<u64, AwaitError>>, Option<String>) {
     ends(&format!("{runs_on:?}, {wait}, {how:?}, {reactions:?}"), move || {
         let mut results = Vec::new();
-        let chain = slipring::ring(4, Request::default).wait(wait).write("before", |_, _| ());
+        let chain = slipring::ring(4, Request::default).wait(wait).update("before", |_, _| ());
         let handle = |request: &mut Request, _| request.handle();
         let chain = match runs_on {
-            RunsOn::Threads | RunsOn::Shared(_) => chain.write("answer", handle),
-            RunsOn::Pool | RunsOn::SharedPool => chain.write_pool("answer", 2, |_| handle),
+            RunsOn::Threads | RunsOn::Shared(_) => chain.update("answer", handle),
+            RunsOn::Pool | RunsOn::SharedPool => chain.update_pool("answer", 2, |_| handle),
             RunsOn::Shards => {
-                chain.write_shards("answer", 2, |request| request.reaction as u8, |_| handle)
+                chain.update_shards("answer", 2, |request| request.reaction as u8, |_| handle)
             }
         };
         let chain = chain.on_error(on).on_panic(on).read("behind", |_, _| ());
@@ -195,7 +195,7 @@ fn every_strategy_hears_of_a_failure() {
             let mut result = None;
             let asked = slipring::ring(4, Request::default)
                 .wait(of_answer.clone())
-                .write("answer", |request, _| {
+                .update("answer", |request, _| {
                     thread::sleep(Duration::from_millis(2));
                     request.handle()
                 })
@@ -234,9 +234,9 @@ fn a_later_stage_answers_what_an_earlier_one_has_skipped() {
         let result = ends(&format!("{how:?}"), move || {
             let mut result = None;
             slipring::ring(4, Request::default)
-                .write("skips", |request, _| request.handle())
+                .update("skips", |request, _| request.handle())
                 .on_error(OnFault::skip())
-                .write("answers", |request, _| {
+                .update("answers", |request, _| {
                     thread::sleep(Duration::from_millis(3));
                     request.reaction = Reaction::Answer;
                     request.handle()
@@ -259,9 +259,9 @@ fn a_halt_ends_the_wait() {
     for how in ASKER_WAITS {
         let result = ends(&format!("{how:?}"), move || {
             let graph = Graph::new(4, Request::default).shared();
-            let key = graph.writer("never");
+            let key = graph.updater("never");
             let ring = graph.build().unwrap();
-            let (mut tx, rx) = (ring.producer(), ring.writer(key));
+            let (mut tx, rx) = (ring.producer(), ring.updater(key));
             let other = tx.clone();
             let halting = thread::spawn(move || {
                 thread::sleep(Duration::from_millis(2));
@@ -304,7 +304,7 @@ fn the_deadline_of_the_graph_ends_the_wait() {
             let mut result = None;
             let run = slipring::ring(4, Request::default)
                 .deadline(Duration::from_millis(20))
-                .write("hangs", move |_, _| {
+                .update("hangs", move |_, _| {
                     let _ = is_done.recv();
                 })
                 .run(|producer| {
@@ -398,12 +398,12 @@ fn a_tap_passes_a_request_that_no_reader_holds() {
         assert_eq!((held, closed), (Ok(None), Err(AwaitError::Wait(WaitError::Closed))));
         let skipped = ends(&format!("a reader that leaves an open ring, {how:?}"), move || {
             let graph = Graph::new(4, Request::default).shared().wait(Wait::Blocking);
-            let stage = graph.writer("stage").on_error(OnFault::skip());
+            let stage = graph.updater("stage").on_error(OnFault::skip());
             let tap = graph.tap("tap", 1).after(&stage);
             let ring = graph.build().unwrap();
             let tap = ring.tap(tap);
             let mut handlers = ring.handlers();
-            handlers.write(stage, |request: &mut Request, _| request.handle());
+            handlers.update(stage, |request: &mut Request, _| request.handle());
             let (mut tx, pipeline) = handlers.spawn().unwrap();
             let reader = tap.subscribe(StartAt::Now).unwrap();
             let answer = tx.ask(Request::fill(Reaction::Fail)).unwrap();
@@ -429,9 +429,9 @@ fn a_promise_that_was_handed_on_may_be_fulfilled_after_the_end() {
     let (first, then) = ends("fulfilled after the halt", || {
         let (hand, handed) = channel::<Promise<u64>>();
         let graph = Graph::new(4, || Option::<Promise<u64>>::None);
-        let key = graph.writer("hands on");
+        let key = graph.updater("hands on");
         let ring = graph.build().unwrap();
-        let (mut tx, mut rx) = (ring.producer(), ring.writer(key));
+        let (mut tx, mut rx) = (ring.producer(), ring.updater(key));
         let mut answer = tx.ask(|event, answer| *event = Some(answer)).unwrap();
         rx.poll(4, |event, _| hand.send(event.take().unwrap()).unwrap()).unwrap();
         // Every stage has passed the request, but the graph still runs, so the answer may still
@@ -459,7 +459,7 @@ fn an_answer_outlives_its_ring() {
         let mut kept = Vec::new();
         let mut promises = Vec::new();
         let error = slipring::ring(4, Request::default)
-            .write("answer", |request, at| {
+            .update("answer", |request, at| {
                 if at.seq == 0 {
                     promises.extend(request.answer.take());
                     return Ok(());
@@ -502,7 +502,7 @@ fn all_askers_hear_of_a_failure() {
     for how in ASKER_WAITS {
         let results = ends(&format!("{how:?}"), move || {
             let (tx, pipeline) = slipring::ring(8, Request::default)
-                .write("answer", |request, _| request.handle())
+                .update("answer", |request, _| request.handle())
                 .spawn_shared()
                 .unwrap();
             let ask = |reaction, mut tx: SharedProducer<Request>| {
@@ -536,7 +536,7 @@ fn tasks_hear_of_a_failure() {
     let _watched = crate::common::watched();
     let results = ends("tasks", || {
         let (tx, pipeline) = slipring::ring(8, Request::default)
-            .write("answer", |request, _| {
+            .update("answer", |request, _| {
                 thread::sleep(Duration::from_millis(1));
                 request.handle()
             })
@@ -589,8 +589,8 @@ fn an_asker_on_a_single_thread_runs_the_stages() {
         let (results, error) = ends(&format!("{how:?}"), move || {
             let mut results = Vec::new();
             let run = slipring::ring(2, Request::default)
-                .write("before", |_, _| ())
-                .write("answer", |request, _| request.handle())
+                .update("before", |_, _| ())
+                .update("answer", |request, _| request.handle())
                 .run_inline(|p| {
                     for reaction in [Reaction::Answer, Reaction::Answer, Reaction::Fail] {
                         let answer = p.ask(Request::fill(reaction))?;
@@ -632,8 +632,8 @@ fn a_handler_that_waits_for_its_own_answer_is_refused() {
                     request.handle().map_err(Fault::msg)
                 };
                 let (mut tx, pipeline) = chain
-                    .write("before", |_, _| ())
-                    .write("answer", answer)
+                    .update("before", |_, _| ())
+                    .update("answer", answer)
                     .read("behind", |_, _| ())
                     .spawn_shared()
                     .unwrap();
@@ -679,7 +679,7 @@ fn a_handler_may_wait_for_an_earlier_stage() {
                     Ok(())
                 };
                 let (mut tx, pipeline) = chain
-                    .write("answer", |request, _| request.handle())
+                    .update("answer", |request, _| request.handle())
                     .read("asks", ask)
                     .spawn_shared()
                     .unwrap();
@@ -704,7 +704,7 @@ fn a_self_wait_is_found_when_the_last_other_stage_has_passed_the_request() {
         let (own, mine) = channel::<SharedProducer<Request>>();
         let (tell, told): (Sender<_>, _) = channel();
         let (mut tx, pipeline) = slipring::ring(8, Request::default)
-            .write("slow", |_, _| thread::sleep(Duration::from_millis(20)))
+            .update("slow", |_, _| thread::sleep(Duration::from_millis(20)))
             .read("asks", move |_, _| -> Result<(), Fault> {
                 if let Ok(mut producer) = mine.try_recv() {
                     tell.send(producer.ask(Request::fill(Reaction::Ignore))?.wait())?;
@@ -733,7 +733,7 @@ fn a_helping_asker_hears_of_a_later_publication() {
             let mut result = None;
             slipring::ring(8, Request::default)
                 .threads(1)
-                .write("answer", |request, _| request.handle())
+                .update("answer", |request, _| request.handle())
                 .run_shared(|producer| {
                     let mut other = producer.clone();
                     let (claimed, is_claimed) = channel();
@@ -764,9 +764,9 @@ fn an_askers_deadline_leaves_the_graph_as_it_is() {
     for wait in Wait::all() {
         let result = ends(&format!("{wait}"), move || {
             let graph = Graph::new(4, Request::default);
-            let key = graph.writer("answer");
+            let key = graph.updater("answer");
             let ring = graph.build().unwrap();
-            let (mut tx, mut rx) = (ring.producer(), ring.writer(key));
+            let (mut tx, mut rx) = (ring.producer(), ring.updater(key));
             let answer = tx.ask(Request::fill(Reaction::Answer)).unwrap();
             let mut answer = answer.with_wait(wait.clone());
             let time = Duration::from_millis(1);

@@ -67,7 +67,7 @@ fn a_strategy_with_inconsistent_answers_loses_no_event() {
             let few = if name.contains("sleeps") { 3 } else { 20 };
             slipring::ring(2, || 0u64)
                 .wait(wait)
-                .write("a", |v, _| *v += 1)
+                .update("a", |v, _| *v += 1)
                 .read("b", |v, _| sum += v)
                 .feed(0..few, |slot, i| *slot = i)
                 .unwrap();
@@ -85,7 +85,7 @@ fn a_strategy_that_panics_fails_its_stage() {
                 |polls| if polls < 5 { WaitAction::Yield } else { panic!("tired {PURPOSE}") },
                 |_| true,
             );
-            let chain = slipring::ring(2, || 0u64).wait(wait).write("a", |_, _| ());
+            let chain = slipring::ring(2, || 0u64).wait(wait).update("a", |_, _| ());
             let chain = if together {
                 chain.on("t").read("b", |_, _| ()).on("t")
             } else {

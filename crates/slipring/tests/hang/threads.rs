@@ -31,7 +31,7 @@ fn a_thread_that_the_system_refuses_is_an_error() {
         let chain = slipring::ring(4, || 0u64);
         let chain = if shared { chain.threads(2) } else { chain };
         chain
-            .write("first", move |_, _| {
+            .update("first", move |_, _| {
                 let _ = &a;
             })
             .read("second", move |_, _| {
@@ -57,7 +57,7 @@ fn a_closure_of_run_inline_that_waits_for_an_event_runs_the_stages() {
         let tap = slipring::Tap::new();
         let mut seen = Vec::new();
         slipring::ring(4, || 0u64)
-            .write("double", |value, _| *value *= 2)
+            .update("double", |value, _| *value *= 2)
             .tap(&tap)
             .run_inline(|p| {
                 let mut reader = tap.subscribe(slipring::handles::StartAt::Now)?;

@@ -34,11 +34,11 @@ fn a_misplaced_pool_is_a_build_error() {
     let _watched = crate::common::watched();
     let wrong = Pool::reading(2);
     let wrong = slipring::ring(8, || 0u64)
-        .write_pool("p", 1, |_| |_: &mut u64, _| ())
+        .update_pool("p", 1, |_| |_: &mut u64, _| ())
         .open(&wrong)
         .feed(0..1, |s, i| *s = i)
         .unwrap_err();
-    assert_eq!(wrong.to_string(), "pool `p` may write: open it with `Pool::writing`");
+    assert_eq!(wrong.to_string(), "pool `p` may update events: open it with `Pool::updating`");
     let small = Pool::reading(1);
     let small = slipring::ring(8, || 0u64)
         .read_pool("p", 2, |_| |_: &u64, _| ())

@@ -155,9 +155,9 @@ fn a_tap_without_members_does_not_gate() {
     let _watched = crate::common::watched();
     let graph = Graph::new(2, || 0u64);
     let tap = graph.tap("tap", 1);
-    let end = graph.writer("end").after(&tap);
+    let end = graph.updater("end").after(&tap);
     let ring = graph.build().unwrap();
-    let (mut tx, mut end) = (ring.producer(), ring.writer(end));
+    let (mut tx, mut end) = (ring.producer(), ring.updater(end));
     for i in 0..2 {
         tx.publish(|slot| *slot = i).unwrap();
     }
@@ -211,17 +211,17 @@ fn a_reader_joins_behind_the_furthest_stage() {
         let tap = graph.tap("tap", 2);
         let (overwrite, end) = if reader_first {
             let end = graph.reader("end").after(&tap);
-            let overwrite = graph.writer("overwrite").after(&tap);
+            let overwrite = graph.updater("overwrite").after(&tap);
             let end = end.after(&overwrite);
             (overwrite, end)
         } else {
-            let overwrite = graph.writer("overwrite").after(&tap);
+            let overwrite = graph.updater("overwrite").after(&tap);
             let end = graph.reader("end").after(&tap).after(&overwrite);
             (overwrite, end)
         };
         let ring = graph.build().unwrap();
         let (mut tx, mut overwrite, mut end, tap) =
-            (ring.producer(), ring.writer(overwrite), ring.reader(end), ring.tap(tap));
+            (ring.producer(), ring.updater(overwrite), ring.reader(end), ring.tap(tap));
         tx.publish(|slot| *slot = 7).unwrap();
         assert_eq!(overwrite.poll(8, |v, _| *v = 0).unwrap(), 1);
         for _ in 0..3 {
@@ -249,9 +249,9 @@ fn a_reader_joins_at_an_event_that_another_member_holds() {
     let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64);
     let tap = graph.tap("tap", 2);
-    let overwrite = graph.writer("overwrite").after(&tap);
+    let overwrite = graph.updater("overwrite").after(&tap);
     let ring = graph.build().unwrap();
-    let (mut tx, mut overwrite, tap) = (ring.producer(), ring.writer(overwrite), ring.tap(tap));
+    let (mut tx, mut overwrite, tap) = (ring.producer(), ring.updater(overwrite), ring.tap(tap));
     let holds = tap.subscribe(StartAt::Now).unwrap();
     tx.publish(|slot| *slot = 7).unwrap();
     assert_eq!(overwrite.poll(8, |v, _| *v = 0).unwrap(), 0);
@@ -269,7 +269,7 @@ fn a_writer_behind_a_tap_waits_for_members() {
     let tap = Tap::new();
     slipring::ring(64, || 0u64)
         .tap(&tap)
-        .write("overwrite", |v, _| *v = u64::MAX)
+        .update("overwrite", |v, _| *v = u64::MAX)
         .run(|p| {
             for round in 0..50 {
                 let mut sub = tap.subscribe(StartAt::Now)?;
@@ -419,14 +419,14 @@ fn a_misplaced_tap_is_a_build_error() {
         "tap `two` cannot come after tap `one`: put it after what `one` comes after"
     );
     let graph = Graph::new(8, || 0u64);
-    let (_tap, _writer) = (graph.tap("tap", 1), graph.writer("overwrite"));
+    let (_tap, _writer) = (graph.tap("tap", 1), graph.updater("overwrite"));
     assert!(
         graph
             .build()
             .err()
             .unwrap()
             .to_string()
-            .starts_with("stage `overwrite` may write and is not ordered with stage `tap`")
+            .starts_with("stage `overwrite` may update events and is not ordered with stage `tap`")
     );
 }
 

@@ -99,10 +99,10 @@ fn members_come_and_go(shared: bool, behind_a_stage: bool, capacity: usize) {
         .wait(Wait::YIELDING)
         .deadline(Duration::from_secs(60));
     if behind_a_stage {
-        chain = chain.write("mark", |event, _| event.1 += 1);
+        chain = chain.update("mark", |event, _| event.1 += 1);
     }
     let chain =
-        chain.tap(&tap).write("overwrite", |event, _| event.1 += 1).read("end", |&event, at| {
+        chain.tap(&tap).update("overwrite", |event, _| event.1 += 1).read("end", |&event, at| {
             assert_eq!(event, (at.seq, before + 1));
             last = at.seq;
         });
@@ -145,14 +145,14 @@ fn members_that_come_and_go_miss_nothing_with_many_producers_and_tombstones() {
 fn workers_that_come_and_go_handle_each_event_once() {
     let _watched = crate::common::watched();
     for capacity in [4, 64, 1024] {
-        let pool = Pool::writing(3);
+        let pool = Pool::updating(3);
         let stop = AtomicBool::new(false);
         let (mut last, joined) = (None, AtomicU64::new(0));
         let end = Instant::now() + Duration::from_millis(if cfg!(miri) { 1 } else { 300 });
         slipring::ring(capacity, || (0u64, 0u64))
             .wait(Wait::YIELDING)
             .deadline(Duration::from_secs(60))
-            .write_pool("work", 1, |_| |event, _| event.1 += 1)
+            .update_pool("work", 1, |_| |event, _| event.1 += 1)
             .open(&pool)
             .read("end", |&event, at| {
                 assert_eq!(event, (at.seq, 1), "not handled once");

@@ -14,7 +14,7 @@ fn a_value_is_moved_in_and_out() {
     let _watched = crate::common::watched();
     let mut received = Vec::new();
     slipring::ring(8, || None)
-        .write("receive", |slot: &mut Option<Parcel>, _| received.extend(slot.take()))
+        .update("receive", |slot: &mut Option<Parcel>, _| received.extend(slot.take()))
         .feed((0..100).map(Parcel), |slot, parcel| *slot = Some(parcel))
         .unwrap();
     assert!(received.into_iter().eq((0..100).map(Parcel)));

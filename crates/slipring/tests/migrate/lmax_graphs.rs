@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 use slipring::{
-    At, Chain, Graph, Producer, Reader, Writer,
+    At, Chain, Graph, Producer, Reader, Updater,
     errors::{BatchError, BuildError},
-    handles::{PoolReader, PoolWriter},
-    stages::{ReaderKey, WriterKey},
+    handles::{PoolReader, PoolUpdater},
+    stages::{ReaderKey, UpdaterKey},
 };
 
 use crate::{build_error, chain, graph};
@@ -20,13 +20,13 @@ use crate::{build_error, chain, graph};
 fn events_before_the_start_are_seen() {
     let _watched = crate::common::watched();
     let graph = graph(8);
-    let (a, b) = (graph.writer("a"), graph.pool_reader("b", 2));
+    let (a, b) = (graph.updater("a"), graph.pool_reader("b", 2));
     let b = b.after(&a);
     let ring = graph.build().unwrap();
     let mut tx = ring.producer();
     tx.publish_all(0..5, |slot, i| *slot = i).unwrap();
     tx.close();
-    assert_eq!(ring.writer(a).for_each(|v, _| *v += 10).unwrap(), 5);
+    assert_eq!(ring.updater(a).for_each(|v, _| *v += 10).unwrap(), 5);
     let mut seen = Vec::new();
     let mut workers = ring.pool_readers(b);
     assert_eq!(workers[0].for_each(|v, _| seen.push(*v)).unwrap(), 5);
@@ -48,7 +48,7 @@ fn nothing_is_started_twice() {
             <$kind as Unless<_>>::check();
         })* };
     }
-    not_clone!(Chain<'static, u64> Graph<u64> ReaderKey WriterKey Producer<u64> Reader<u64> Writer<u64> PoolReader<u64> PoolWriter<u64>);
+    not_clone!(Chain<'static, u64> Graph<u64> ReaderKey UpdaterKey Producer<u64> Reader<u64> Updater<u64> PoolReader<u64> PoolUpdater<u64>);
     let ring = graph(4).build().unwrap();
     let _tx = ring.producer();
     assert!(ring.try_producer().is_none());
@@ -108,8 +108,8 @@ fn a_pipeline_hands_on() {
     let _watched = crate::common::watched();
     let mut seen = Vec::new();
     chain(8)
-        .write("double", |v, _| *v *= 2)
-        .write("add", |v, _| *v += 1)
+        .update("double", |v, _| *v *= 2)
+        .update("add", |v, _| *v += 1)
         .read("keep", |v, _| seen.push(*v))
         .feed(0..500, |slot, i| *slot = i)
         .unwrap();
@@ -157,12 +157,12 @@ fn a_stage_follows_those_it_names() {
 fn own_loops_stand_between_handlers() {
     let _watched = crate::common::watched();
     let graph = graph(4);
-    let a = graph.writer("a");
-    let own = graph.writer("own").after(&a);
+    let a = graph.updater("a");
+    let own = graph.updater("own").after(&a);
     let c = graph.reader("c").after(&own);
     let ring = graph.build().unwrap();
     let (mut tx, mut a, mut own, mut c) =
-        (ring.producer(), ring.writer(a), ring.writer(own), ring.reader(c));
+        (ring.producer(), ring.updater(a), ring.updater(own), ring.reader(c));
     thread::scope(|scope| {
         scope.spawn(move || tx.publish_all(0..100, |slot, i| *slot = i).unwrap());
         scope.spawn(move || a.for_each(|v, _| *v *= 2).unwrap());
@@ -179,8 +179,8 @@ fn own_loops_stand_between_handlers() {
     // The same holds for a loop that runs on a thread of a chain.
     let mut seen = Vec::new();
     chain(4)
-        .write("a", |v, _| *v *= 2)
-        .write_by("own", |own| {
+        .update("a", |v, _| *v *= 2)
+        .update_by("own", |own| {
             while let Ok(mut batch) = own.batch(3) {
                 batch.iter_mut().for_each(|v| *v += 1);
                 batch.release();

@@ -54,7 +54,7 @@ fn closing_drains() {
     let seen = Arc::new(AtomicU64::new(0));
     let count = seen.clone();
     let (mut tx, pipeline) = chain(4)
-        .write_pool("pool", 2, |_| |v, _| *v += 1)
+        .update_pool("pool", 2, |_| |v, _| *v += 1)
         .read("last", move |v, _| _ = count.fetch_add(*v, SeqCst))
         .spawn()
         .unwrap();
@@ -193,7 +193,7 @@ fn every_wait_strategy_delivers() {
         let mut sum = 0;
         chain(4)
             .wait(name.parse().unwrap())
-            .write("a", |v, _| *v += 1)
+            .update("a", |v, _| *v += 1)
             .read("b", |v, _| sum += v)
             .feed(0..50, |slot, i| *slot = i)
             .unwrap();
@@ -221,7 +221,7 @@ fn each_stage_waits_in_its_own_way() {
     let mut sum = 0;
     chain(4)
         .producer_wait(Wait::YIELDING)
-        .write("a", |v, _| *v += 1)
+        .update("a", |v, _| *v += 1)
         .stage_wait(Wait::SLEEPING)
         .read("b", |v, _| sum += v)
         .stage_wait(Wait::Blocking)

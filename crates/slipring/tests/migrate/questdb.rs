@@ -241,11 +241,11 @@ fn many_to_many_loses_nothing() {
 fn a_thread_may_produce_and_consume() {
     let _watched = crate::common::watched();
     let graph = shared(4);
-    let key = graph.pool_writer("pool", 3);
+    let key = graph.pool_updater("pool", 3);
     let ring = graph.build().unwrap();
     let producers = [ring.producer(), ring.producer(), ring.producer()];
     let (workers, patience, consumed) =
-        (ring.pool_writers(key), Patience::new(), AtomicU64::new(0));
+        (ring.pool_updaters(key), Patience::new(), AtomicU64::new(0));
     thread::scope(|scope| {
         for (mut tx, mut worker) in producers.into_iter().zip(workers) {
             let (patience, consumed) = (&patience, &consumed);
@@ -422,10 +422,10 @@ fn a_job_says_whether_it_did_anything() {
     let _watched = crate::common::watched();
     // The user's own thread runs two stages in turn.
     let graph = graph(8);
-    let a = graph.writer("a");
+    let a = graph.updater("a");
     let b = graph.reader("b").after(&a);
     let ring = graph.build().unwrap();
-    let (mut tx, mut a, mut b) = (ring.producer(), ring.writer(a), ring.reader(b));
+    let (mut tx, mut a, mut b) = (ring.producer(), ring.updater(a), ring.reader(b));
     let mut sum = 0;
     let mut run = || a.poll(4, |v, _| *v *= 2).unwrap() + b.poll(4, |v, _| sum += v).unwrap() > 0;
     assert!(!run());

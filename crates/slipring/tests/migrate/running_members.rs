@@ -211,9 +211,9 @@ fn readers_come_and_go_in_flight() {
     let tap = Tap::new();
     let mut all = 0;
     let done = chain(8)
-        .write("mark", |v, _| *v += 1000)
+        .update("mark", |v, _| *v += 1000)
         .tap(&tap)
-        .write("spoil", |v, _| *v = 0)
+        .update("spoil", |v, _| *v = 0)
         .read("end", |_, _| all += 1)
         .run(|p| {
             thread::scope(|scope| {

@@ -139,7 +139,7 @@ fn a_stage_may_go_on() {
     let marks = Marks::new();
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     let done = chain(8)
-        .write("parse", |v, _| if *v % 3 == 0 { Err(Oops(*v)) } else { Ok(()) })
+        .update("parse", |v, _| if *v % 3 == 0 { Err(Oops(*v)) } else { Ok(()) })
         .on_error(OnFault::skip())
         .marks(&marks)
         .read("keep", |v, at| if marks.skipped(at.seq) { bad.push(*v) } else { good.push(*v) })

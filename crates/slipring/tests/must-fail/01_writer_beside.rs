@@ -1,12 +1,12 @@
-//@ writes: a stage that writes, inside a fan-out
-//@ says: a stage that writes cannot stand beside other stages
-//@ says: put the writing stage before or after the `fan_out`
+//@ writes: a stage that updates events, inside a fan-out
+//@ says: a stage that updates events cannot stand beside other stages
+//@ says: put the updating stage before or after the `fan_out`
 //@ do: declare it before or after the fan-out
 fn main() {
     let mut n = 0;
     slipring::ring(64, || 0u64)
         .fan_out(|side| {
-            side.read("journal", |_, _| ()).write("enrich", |v, _| {
+            side.read("journal", |_, _| ()).update("enrich", |v, _| {
                 *v += 1;
                 n += 1
             })

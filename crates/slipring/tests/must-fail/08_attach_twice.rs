@@ -3,7 +3,7 @@
 //@ page: declare two stages, or a pool, or a tap that readers join
 fn main() {
     let g = slipring::Graph::new(8, || 0u64);
-    let k = g.writer("w");
+    let k = g.updater("w");
     let ring = g.build().unwrap();
-    let (_a, _b) = (ring.writer(k), ring.writer(k));
+    let (_a, _b) = (ring.updater(k), ring.updater(k));
 }

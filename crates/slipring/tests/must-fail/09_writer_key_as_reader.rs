@@ -1,10 +1,10 @@
 //@ writes: a reader for the key of a writer
 //@ says: mismatched types
 //@ says: expected `Key<Reading
-//@ says: found `Key<Writing
-//@ page: `ring.writer(key)`
+//@ says: found `Key<Updating
+//@ page: `ring.updater(key)`
 fn main() {
     let g = slipring::Graph::new(8, || 0u64);
-    let k = g.writer("w");
+    let k = g.updater("w");
     let _r = g.build().unwrap().reader(k);
 }

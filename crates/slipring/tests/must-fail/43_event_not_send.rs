@@ -5,7 +5,7 @@
 use std::rc::Rc;
 fn main() {
     slipring::ring(8, || Rc::new(0u64))
-        .write("count", |_, _| ())
+        .update("count", |_, _| ())
         .feed(0..3, |slot, i| *slot = Rc::new(i))
         .unwrap();
 }

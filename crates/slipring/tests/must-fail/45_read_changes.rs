@@ -1,6 +1,6 @@
 //@ writes: change an event in a stage that reads
 //@ says: cannot assign to `*value`, which is behind a `&` reference
-//@ page: `write` instead of `read`
+//@ page: `update` instead of `read`
 fn main() {
     slipring::ring(8, || 0u64)
         .read("double", |value, _| *value *= 2)

@@ -2,7 +2,7 @@
 fn main() {
     let mut n = 0;
     slipring::ring(64, || 0u64)
-        .write("enrich", |v, _| {
+        .update("enrich", |v, _| {
             *v += 1;
             n += 1
         })

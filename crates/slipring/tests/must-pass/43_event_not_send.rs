@@ -1,7 +1,7 @@
 use std::sync::Arc;
 fn main() {
     slipring::ring(8, || Arc::new(0u64))
-        .write("count", |_, _| ())
+        .update("count", |_, _| ())
         .feed(0..3, |slot, i| *slot = Arc::new(i))
         .unwrap();
 }

@@ -1,6 +1,6 @@
 fn main() {
     slipring::ring(8, || 0u64)
-        .write("double", |value, _| *value *= 2)
+        .update("double", |value, _| *value *= 2)
         .feed(0..3, |s, i| *s = i)
         .unwrap();
 }

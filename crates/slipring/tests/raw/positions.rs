@@ -207,11 +207,11 @@ fn raw_calls_of_many_threads_lose_no_event() {
     let _watched = crate::common::watched();
     let each = if cfg!(miri) { 50 } else { 5_000u64 };
     let graph = Graph::new(16, || 0u64).shared();
-    let pool = graph.pool_writer("pool", 3);
+    let pool = graph.pool_updater("pool", 3);
     let end = graph.reader("end").after(&pool);
     let ring = graph.build().unwrap();
     let producers: Vec<_> = (0..2).map(|_| ring.producer().into_raw()).collect();
-    let workers = ring.pool_writers(pool);
+    let workers = ring.pool_updaters(pool);
     let mut end = ring.reader(end);
     drop(ring);
     let contended = AtomicU64::new(0);

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use slipring::{
-    Graph, Producer, Reader, SharedProducer, Writer,
+    Graph, Producer, Reader, SharedProducer, Updater,
     errors::{BatchError, BuildError, ClaimError, ErrorKind},
 };
 
@@ -33,11 +33,11 @@ fn a_handle_is_sync_only_if_its_events_are() {
     type NotSync = Cell<u8>;
     assert_not!(Sync: slipring::Slot<'static, NotSync>, slipring::handles::Slots<'static, NotSync>, slipring::handles::Events<'static, NotSync>,
         slipring::handles::EventsMut<'static, NotSync>, slipring::Batch<'static, NotSync, slipring::markers::Reading, slipring::markers::Each>,
-        slipring::Batch<'static, NotSync, slipring::markers::Writing, slipring::markers::Each>, slipring::handles::EventsIter<'static, NotSync, slipring::markers::Interleaved>,
+        slipring::Batch<'static, NotSync, slipring::markers::Updating, slipring::markers::Each>, slipring::handles::EventsIter<'static, NotSync, slipring::markers::Interleaved>,
         slipring::handles::EventsIterMut<'static, NotSync, slipring::markers::Interleaved>);
     assert_not!(Send: slipring::handles::Events<'static, NotSync>, slipring::handles::EventsIter<'static, NotSync, slipring::markers::Interleaved>);
     type NotSend = std::rc::Rc<u8>;
-    assert_not!(Send: Producer<NotSend>, SharedProducer<NotSend>, Reader<NotSend>, Writer<NotSend>, slipring::Slot<'static, NotSend>,
+    assert_not!(Send: Producer<NotSend>, SharedProducer<NotSend>, Reader<NotSend>, Updater<NotSend>, slipring::Slot<'static, NotSend>,
         slipring::handles::EventsIterMut<'static, NotSend, slipring::markers::Interleaved>, slipring::Ring<NotSend>);
     fn is<T: Send + Sync>() {}
     is::<slipring::handles::Slots<'static, u8>>();
@@ -139,7 +139,7 @@ fn capacities_and_numbers_of_workers_out_of_range_are_build_errors() {
     assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Memory { .. })), "{error}");
     for workers in OUT_OF_RANGE {
         let error = slipring::ring(CAPACITY, || 0u64)
-            .write_pool("p", workers, |_| |_, _| ())
+            .update_pool("p", workers, |_| |_, _| ())
             .feed(0..1, |_, _| ())
             .unwrap_err();
         assert!(
@@ -173,7 +173,7 @@ fn rings_of_one_slot_empty_events_and_wide_events_keep_order() {
     let mut count = 0;
     slipring::ring(1, || ())
         .contiguous()
-        .write_batch("one", |events, _| {
+        .update_batch("one", |events, _| {
             assert_eq!(events.as_mut_slices().0.len(), 1);
         })
         .read_batch("two", |events, _| count += events.as_slices().0.len())
@@ -185,7 +185,7 @@ fn rings_of_one_slot_empty_events_and_wide_events_keep_order() {
     for (capacity, events) in [(8, 3), (1, 5), (8, 0)] {
         let mut seen = Vec::new();
         slipring::ring(capacity, || 0u64)
-            .write_pool("pool", capacity, |_| |v, _| *v += 1)
+            .update_pool("pool", capacity, |_| |v, _| *v += 1)
             .read("r", |v, at| seen.push(*v - at.seq))
             .feed(0..events, |slot, i| *slot = i)
             .unwrap();
@@ -197,7 +197,7 @@ fn rings_of_one_slot_empty_events_and_wide_events_keep_order() {
         let (mut sum, mut next) = (0, start);
         slipring::ring(CAPACITY, || 0u64)
             .first_seq(start)
-            .write_pool("pool", 2, |_| |v, _| *v += 1)
+            .update_pool("pool", 2, |_| |v, _| *v += 1)
             .read("r", |v, at| {
                 assert_eq!(at.seq, next);
                 next = next.wrapping_add(1);

@@ -116,8 +116,8 @@ fn a_producer_swapped_for_another_rings_ends_its_run() {
                 |outer| {
                     outer.publish(|_| ())?;
                     let inner = slipring::ring(CAPACITY, || 0u64)
-                        .write("a", |_, _| ())
-                        .write("b", |_, _| ())
+                        .update("a", |_, _| ())
+                        .update("b", |_, _| ())
                         .read("c", |_, _| many += 1)
                         .run_inline(|inner| {
                             inner.publish(|_| ())?;
@@ -169,7 +169,7 @@ fn a_claim_or_batch_swapped_between_rings_acts_on_its_own_ring() {
 fn a_branch_swapped_for_another_chains_is_a_build_error() {
     let _watched = crate::common::watched();
     let error = slipring::ring(CAPACITY, || 0u64)
-        .write("a", |_, _| ())
+        .update("a", |_, _| ())
         .fan_out(|mut outer| {
             drop(slipring::ring(CAPACITY, || 0u64).fan_out(|mut inner| {
                 swap(&mut outer, &mut inner);

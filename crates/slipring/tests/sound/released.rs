@@ -95,11 +95,11 @@ fn a_producer_notices_2_pow_32_other_handles() {
 fn a_dropped_or_forgotten_batch_is_delivered_again() {
     let _watched = crate::common::watched();
     let graph = Graph::new(CAPACITY, || 0u64);
-    let pool = graph.pool_writer("pool", 2);
-    let after = graph.writer("after").after(&pool);
+    let pool = graph.pool_updater("pool", 2);
+    let after = graph.updater("after").after(&pool);
     let ring = graph.build().unwrap();
     let (mut tx, mut workers, mut after) =
-        (ring.producer(), ring.pool_writers(pool), ring.writer(after));
+        (ring.producer(), ring.pool_updaters(pool), ring.updater(after));
     tx.publish_all(1..=3, |slot, i| *slot = i).unwrap();
     let first: Vec<u64> = workers[0].try_batch(9).unwrap().iter().copied().collect();
     forget(workers[0].try_batch(9).unwrap());
@@ -204,10 +204,10 @@ fn handles_dropped_in_any_order_end_the_graph() {
     for order in 0..24 {
         ends(&format!("order {order}"), move || {
             let graph = Graph::new(CAPACITY, || Box::new(0u64));
-            let (a, b) = (graph.writer("a"), graph.reader("b"));
+            let (a, b) = (graph.updater("a"), graph.reader("b"));
             let b = b.after(&a);
             let ring = graph.build().unwrap();
-            let (tx, a, b) = (ring.producer(), ring.writer(a), ring.reader(b));
+            let (tx, a, b) = (ring.producer(), ring.updater(a), ring.reader(b));
             let mut handles: Vec<Box<dyn FnOnce()>> = vec![
                 Box::new(move || drop(tx)),
                 Box::new(move || drop(a)),
@@ -300,11 +300,11 @@ fn a_worker_that_leaves_hands_its_chunk_to_another() {
     // A worker whose thread panics after all events were handled does not fail the graph.
     ends("a panic after the end", || {
         let graph = Graph::new(8, || 0u64);
-        let pool = graph.pool_writer("pool", 2);
+        let pool = graph.pool_updater("pool", 2);
         let after = graph.reader("after").after(&pool);
         let ring = graph.build().unwrap();
         let (mut tx, mut workers, mut after) =
-            (ring.producer(), ring.pool_writers(pool), ring.reader(after));
+            (ring.producer(), ring.pool_updaters(pool), ring.reader(after));
         tx.publish_all(0..2, |slot, i| *slot = i).unwrap();
         let mut early = workers.remove(0);
         assert_eq!(early.poll(1, |_, _| ()).unwrap(), 1);

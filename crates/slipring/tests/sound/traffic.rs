@@ -52,16 +52,16 @@ fn a_diamond_of_leases_keeps_values_and_order() {
     let events = if cfg!(miri) { 12 } else { 2000 };
     ends("diamond", move || {
         let graph = Graph::new(CAPACITY, || String::from("0")).contiguous().shared();
-        let head = graph.pool_writer("head", 2);
+        let head = graph.pool_updater("head", 2);
         let (a, b) = (graph.reader("a").after(&head), graph.pool_reader("b", 2).after(&head));
-        let tail = graph.writer("tail").after(&a).after(&b);
+        let tail = graph.updater("tail").after(&a).after(&b);
         let ring = graph.build().unwrap();
         let (tx, head, mut a, b, mut tail) = (
             ring.producer(),
-            ring.pool_writers(head),
+            ring.pool_updaters(head),
             ring.reader(a),
             ring.pool_readers(b),
-            ring.writer(tail),
+            ring.updater(tail),
         );
         let shared = AtomicU64::new(0);
         let shared = &shared;

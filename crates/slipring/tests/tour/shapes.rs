@@ -52,7 +52,7 @@ fn every_shape_compiles_and_runs() -> Result<(), Box<dyn Error>> {
     //    locals.
     let mut out = Vec::new();
     let done = slipring::ring(128, Reading::default)
-        .write_pool("parse", 3, |_worker| |r, _| r.parse())
+        .update_pool("parse", 3, |_worker| |r, _| r.parse())
         .read("retire", |r, at| {
             assert_eq!(at.seq as usize, out.len());
             out.push(r.value)
@@ -66,7 +66,7 @@ fn every_shape_compiles_and_runs() -> Result<(), Box<dyn Error>> {
     let (mut journal, mut stats, mut last) = (Vec::new(), HashMap::<u32, f64>::new(), 0);
     slipring::ring(1 << 10, Reading::default)
         .wait(Wait::Blocking)
-        .write("parse", |r, _| r.parse())
+        .update("parse", |r, _| r.parse())
         .fan_out(|side| {
             side.read("journal", |r, _| writeln!(journal, "{}", r.raw))
                 .read("stats", |r, _| *stats.entry(r.station).or_default() += r.value)
@@ -113,7 +113,7 @@ fn every_shape_compiles_and_runs() -> Result<(), Box<dyn Error>> {
     // 4c. A chain whose length is known only at run time.
     let mut stages = slipring::ring(64, || 0u64);
     for i in 0..4 {
-        stages = stages.write(&format!("add-{i}"), |v, _| *v += 1)
+        stages = stages.update(&format!("add-{i}"), |v, _| *v += 1)
     }
     let mut sum = 0;
     stages.read("sum", |v, _| sum += v).feed(0..10, |slot, i| *slot = i)?;
@@ -122,41 +122,41 @@ fn every_shape_compiles_and_runs() -> Result<(), Box<dyn Error>> {
     // 5. Subscribing and unsubscribing on another thread while the ring runs.
     let tap = Tap::new();
     slipring::ring(64, || 0u64)
-        .write("double", |v, _| *v *= 2)
+        .update("double", |v, _| *v *= 2)
         .tap(&tap)
         .read("end", |_, _| ())
         .run(|p| {
-            for i in 0..10 {
+        for i in 0..10 {
+            p.publish(|v| *v = i)?;
+        }
+        thread::scope(|s| {
+            let (joined, at) = std::sync::mpsc::channel();
+            let tap = &tap;
+            let late = s.spawn(move || {
+                let mut sub = tap.subscribe(StartAt::Now)?;
+                joined.send(()).ok();
+                let batch = sub.batch(8)?;
+                let first = batch[0];
+                batch.release();
+                Ok::<_, slipring::errors::WaitError>(first) // dropped here: unsubscribed
+            });
+            at.recv().ok();
+            for i in 10..200 {
                 p.publish(|v| *v = i)?;
             }
-            thread::scope(|s| {
-                let (joined, at) = std::sync::mpsc::channel();
-                let tap = &tap;
-                let late = s.spawn(move || {
-                    let mut sub = tap.subscribe(StartAt::Now)?;
-                    joined.send(()).ok();
-                    let batch = sub.batch(8)?;
-                    let first = batch[0];
-                    batch.release();
-                    Ok::<_, slipring::errors::WaitError>(first) // dropped here: unsubscribed
-                });
-                at.recv().ok();
-                for i in 10..200 {
-                    p.publish(|v| *v = i)?;
-                }
-                assert!(late.join().unwrap()? % 2 == 0);
-                Ok(())
-            })
-        })?;
+            assert!(late.join().unwrap()? % 2 == 0);
+            Ok(())
+        })
+    })?;
 
     // 6. A graph declared at run time, polled on this thread by a loop with other work.
     let g = Graph::new(64, Reading::default);
-    let parse = g.writer("parse");
+    let parse = g.updater("parse");
     let ui = g.reader("ui").after(&parse);
     let audit = g.reader("audit").after(&parse);
     let ring = g.build()?;
     let (mut tx, mut parse, mut ui, mut audit) =
-        (ring.producer(), ring.writer(parse), ring.reader(ui), ring.reader(audit));
+        (ring.producer(), ring.updater(parse), ring.reader(ui), ring.reader(audit));
     let (mut sent, mut shown, mut audited) = (0, 0, 0);
     while audited < 100 {
         if sent < 100
@@ -219,7 +219,7 @@ fn every_shape_compiles_and_runs() -> Result<(), Box<dyn Error>> {
 
     // 10. Errors name the stage and the event, and carry the user's own error.
     let failure = slipring::ring(64, Reading::default)
-        .write("parse", |r, _| r.parse())
+        .update("parse", |r, _| r.parse())
         .feed(["1,2.0", "1,x"], |s, l| s.fill(l))
         .unwrap_err();
     println!("{failure}");
@@ -236,7 +236,7 @@ fn every_shape_compiles_and_runs() -> Result<(), Box<dyn Error>> {
         slipring::ring(1000, || 0u64).read("r", |_, _| ()).feed(0..3, |s, i| *s = i).unwrap_err()
     );
     let g = Graph::new(8, || 0u64);
-    let (_a, _b) = (g.writer("enrich"), g.reader("journal"));
+    let (_a, _b) = (g.updater("enrich"), g.reader("journal"));
     println!("{}", g.build().err().unwrap());
     Ok(())
 }

@@ -147,10 +147,10 @@ fn a_stage_without_a_learner_fails_its_graph() {
         }),
         ("writer", |bad, wait, _| {
             let graph = Graph::new(8, || 0u64);
-            let key = graph.writer("x").wait(wait);
+            let key = graph.updater("x").wait(wait);
             let ring = graph.build().unwrap();
             let mut tx = ring.producer();
-            panics(bad, || ring.writer(key));
+            panics(bad, || ring.updater(key));
             tx.publish_all(0..20, |slot, i| *slot = i).unwrap_err()
         }),
         ("pool that reads", |bad, wait, few| {
@@ -163,10 +163,10 @@ fn a_stage_without_a_learner_fails_its_graph() {
         }),
         ("pool that writes", |bad, wait, few| {
             let graph = Graph::new(8, || 0u64);
-            let key = graph.pool_writer("x", 1 + few as usize).wait(wait);
+            let key = graph.pool_updater("x", 1 + few as usize).wait(wait);
             let ring = graph.build().unwrap();
             let mut tx = ring.producer();
-            panics(bad, || ring.pool_writers(key));
+            panics(bad, || ring.pool_updaters(key));
             tx.publish_all(0..20, |slot, i| *slot = i).unwrap_err()
         }),
         ("shards that read", |bad, wait, few| {
@@ -179,10 +179,10 @@ fn a_stage_without_a_learner_fails_its_graph() {
         }),
         ("shards that write", |bad, wait, few| {
             let graph = Graph::new(8, || 0u64);
-            let key = graph.shard_writer("x", 1 + few as usize, |v| *v).wait(wait);
+            let key = graph.shard_updater("x", 1 + few as usize, |v| *v).wait(wait);
             let ring = graph.build().unwrap();
             let mut tx = ring.producer();
-            panics(bad, || ring.shard_writers(key));
+            panics(bad, || ring.shard_updaters(key));
             tx.publish_all(0..20, |slot, i| *slot = i).unwrap_err()
         }),
     ];
@@ -212,7 +212,7 @@ fn a_chain_whose_strategy_has_no_learner_fails() {
         for front in ["feed", "shared", "inline", "spawn", "together"] {
             let error = ends(&format!("{front}, {good} good"), move || {
                 let (_bad, wait) = no_learner(true, good);
-                let chain = slipring::ring(4, || 0u64).wait(wait).write("a", |_, _| ());
+                let chain = slipring::ring(4, || 0u64).wait(wait).update("a", |_, _| ());
                 let chain = if front == "together" {
                     chain.on("t").read("b", |_, _| ()).on("t")
                 } else {

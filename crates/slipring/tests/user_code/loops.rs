@@ -1,4 +1,4 @@
-//! Stages whose loop is user code (`read_by`, `write_by`), and moves the stage's reader away.
+//! Stages whose loop is user code (`read_by`, `update_by`), and moves the stage's reader away.
 
 use std::mem::{replace, swap};
 use std::sync::{Mutex, mpsc};
@@ -200,12 +200,12 @@ fn only_the_reader_at_the_end_of_a_loop_counts() {
     });
     let error = ends("forgotten", || {
         slipring::ring(4, || 0u64)
-            .write_by("own", |rx| {
+            .update_by("own", |rx| {
                 let graph = Graph::new(4, || 0u64);
-                let key = graph.writer("w");
+                let key = graph.updater("w");
                 let ring = graph.build().unwrap();
                 static LOST: Mutex<Vec<Box<dyn std::any::Any + Send>>> = Mutex::new(Vec::new());
-                LOST.lock().unwrap().push(Box::new(replace(rx, ring.writer(key))));
+                LOST.lock().unwrap().push(Box::new(replace(rx, ring.updater(key))));
             })
             .feed(0..100, |slot, i| *slot = i)
             .unwrap_err()

@@ -9,7 +9,10 @@ mod limit;
 mod ours;
 
 use disruptor::{BusySpin, BusySpinWithSpinLoopHint, Sleep};
-use slipring::{Wait, markers::{Contiguous, Interleaved}};
+use slipring::{
+    Wait,
+    markers::{Contiguous, Interleaved},
+};
 
 use super::oversubscribed::queues::{self, ByBlocking, ByYielding};
 use super::oversubscribed::{self, RING, Strategy, cost_ns, disruptors, rings};

@@ -2,7 +2,10 @@
 
 use std::thread;
 
-use slipring::{Graph, Wait, markers::{Contiguous, Interleaved, Layout}};
+use slipring::{
+    Graph, Wait,
+    markers::{Contiguous, Interleaved, Layout},
+};
 
 use slipring_machine::{pin, unpin};
 

@@ -19,7 +19,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use disruptor::{BusySpin, ProcessorSettings, Producer as _, Sequence, build_single_producer};
-use slipring::{Graph, Producer, Reader, Wait, markers::{Contiguous, Interleaved, Layout}};
+use slipring::{
+    Graph, Producer, Reader, Wait,
+    markers::{Contiguous, Interleaved, Layout},
+};
 use slipring_machine::pin;
 
 use crate::contenders::ours::GraphLayout;

@@ -124,7 +124,9 @@ fn succeed(task: &Task, control: &Control) -> RoleResult<()> {
     let mut reader = loop {
         match attached.reader(ours::STAGE) {
             Ok(reader) => break reader,
-            Err(error) if matches!(error.problem(), slipring_shm::errors::Problem::Taken { .. }) => {
+            Err(error)
+                if matches!(error.problem(), slipring_shm::errors::Problem::Taken { .. }) =>
+            {
                 thread::sleep(RETRY);
             }
             Err(error) => return Err(error.into()),

@@ -51,7 +51,7 @@ pub fn compute(setup: &Setup, threads: Option<Threads>) -> Result<Computed> {
     }
     let chain = match shape {
         Shape::Broadcast => broadcast(chain, job, &tallies),
-        Shape::Pool => chain.write_pool("worker", workers, |own| {
+        Shape::Pool => chain.update_pool("worker", workers, |own| {
             let tally = &tallies[own];
             move |event: &mut Event, _| {
                 *event.result.get_mut() = job.slice(event.number).to_bits();
@@ -102,7 +102,7 @@ mod tests {
         let job = Job { slices: 1_000, terms: 10 };
         let mut reduction = Reduction::new(job);
         slipring::ring(64, Event::default)
-            .write("worker", |event, _| {
+            .update("worker", |event, _| {
                 if event.number != 500 {
                     *event.result.get_mut() = job.slice(event.number).to_bits();
                 }

@@ -125,7 +125,7 @@ pub fn pool(
         chain
     };
     chain
-        .write_pool("build", threads, |_worker| {
+        .update_pool("build", threads, |_worker| {
             |slot, _| {
                 slot.reading = Reading::parse(slot.line).map_err(Fault::from_boxed)?;
                 Ok::<(), Fault>(())

@@ -81,11 +81,11 @@ fn pipeline(settings: Settings, load: &Load) -> Result<Measured> {
     let (mut one, mut two, mut three) = (Middle::default(), Middle::default(), Last::new(load));
     let chain = settings
         .ring()
-        .write("one", |event: &mut Event, _| {
+        .update("one", |event: &mut Event, _| {
             one.0.add(event.value);
             event.result = step_one(event.value);
         })
-        .write("two", |event, _| {
+        .update("two", |event, _| {
             two.0.add(event.result);
             event.result = step_two(event.result);
         })

@@ -78,7 +78,7 @@ impl<E: Event> Builder<E> {
     /// use slipring_shm::Segment;
     /// let segment = Segment::<u64>::create_memfd("squared")
     ///     .capacity(8)
-    ///     .shard_writer("square", 2, |number| number)
+    ///     .shard_updater("square", 2, |number| number)
     ///     .reader("sum")
     ///     .after(["square"])
     ///     .build()?;
@@ -87,14 +87,14 @@ impl<E: Event> Builder<E> {
     /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
     /// for n in 1..=4 { tx.publish(|slot| *slot = n)?; }
     /// for shard in 0..2 {
-    ///     attached.shard_writer("square", shard)?.poll(8, |number, _| *number *= *number)?;
+    ///     attached.shard_updater("square", shard)?.poll(8, |number, _| *number *= *number)?;
     /// }
     /// let mut total = 0;
     /// sum.poll(8, |number, _| total += number)?;
     /// assert_eq!(total, 1 + 4 + 9 + 16);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn shard_writer<K: IntoBytes + Immutable + ?Sized>(
+    pub fn shard_updater<K: IntoBytes + Immutable + ?Sized>(
         mut self,
         name: impl Into<String>,
         shards: usize,
@@ -129,7 +129,7 @@ impl Builder<Blocks> {
     ///
     /// # Cost
     /// For each block, the producer hashes the key, eight bytes at a time, and stores a shard id of
-    /// 4 bytes. If writing stages come before the shards, the last of them does this work instead.
+    /// 4 bytes. If updating stages come before the shards, the last of them does this work instead.
     ///
     /// ```
     /// use slipring_shm::{Segment, blocks::Blocks};
@@ -176,7 +176,7 @@ impl Builder<Blocks> {
     /// let segment = Segment::<Blocks>::create_memfd("rows")
     ///     .capacity(8)
     ///     .block(2, 1)
-    ///     .shard_writer("double", 2, 0..1)
+    ///     .shard_updater("double", 2, 0..1)
     ///     .reader("sum")
     ///     .after(["double"])
     ///     .build()?;
@@ -186,7 +186,7 @@ impl Builder<Blocks> {
     /// for byte in 1..=4 { tx.publish(|row| row.fill(byte))?; }
     /// drop(tx);
     /// for shard in 0..2 {
-    ///     let mut double = attached.shard_writer("double", shard)?;
+    ///     let mut double = attached.shard_updater("double", shard)?;
     ///     while let Ok(mut batch) = double.batch(8) {
     ///         for offset in 0..batch.len() { batch.get_mut(offset).unwrap()[1] *= 2 }
     ///         batch.release();
@@ -197,7 +197,7 @@ impl Builder<Blocks> {
     /// assert_eq!(total, 2 * (1 + 2 + 3 + 4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn shard_writer(
+    pub fn shard_updater(
         mut self,
         name: impl Into<String>,
         shards: usize,
