@@ -13,7 +13,7 @@ use super::Problem;
 /// one of its participants was not evicted. The error also names the segment.
 ///
 /// ```
-/// use slipring_shm::{NameProblem, Problem};
+/// use slipring_shm::errors::{NameProblem, Problem};
 ///
 /// let error = slipring_shm::remove("a/b").unwrap_err();
 /// assert!(matches!(error.problem(), Problem::Name(NameProblem::Slash)));

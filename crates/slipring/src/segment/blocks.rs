@@ -344,7 +344,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::{Blocks, Segment};
+    /// use slipring_shm::{Segment, blocks::Blocks};
     /// use std::time::Duration;
     /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(8).block(24, 8);
     /// let segment = segment.type_name("rows", 1).reader("all").build()?;
