@@ -247,7 +247,7 @@ impl Segment {
         unsafe { ring.reader(stage) }
     }
 
-    pub(super) fn writer(&self, number: u32, stage: usize) -> Option<SegmentWriter<u64>> {
+    pub(super) fn updater(&self, number: u32, stage: usize) -> Option<SegmentWriter<u64>> {
         // SAFETY: the seat was taken.
         self.seated(number, stage).map(|ring| unsafe { ring.updater(stage) })
     }
