@@ -318,6 +318,7 @@ fn loom_a_failure_is_seen_without_waiting() {
             );
         }
         failing.join().unwrap();
+        ring
     });
 }
 

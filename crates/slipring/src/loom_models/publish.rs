@@ -281,6 +281,7 @@ fn loom_a_producer_is_left_alone_by_a_close() {
         closing.join().unwrap();
         assert_eq!(try_one(&mut one), 0, "a claim behind the close");
         drain(&mut rx, published);
+        ring
     });
 }
 
