@@ -3,11 +3,15 @@
 
 #[allow(dead_code, reason = "each test file uses only some items")]
 mod common;
+#[path = "../../recipes/tests/promise/mod.rs"]
+mod promise;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
+
+use promise::promised;
 
 /// The recipes, each with its incumbent in Rust.
 const PAIRS: &[(&str, &str)] = &[
@@ -23,21 +27,16 @@ const PAIRS: &[(&str, &str)] = &[
 /// The recipes whose incumbent is written in Java.
 const JAVA: &[(&str, &str)] = &[("dead_letters", "DeadLetters"), ("order_gateway", "OrderGateway")];
 
-/// Returns the lines that the head of a recipe promises.
-fn promised(recipe: &str) -> String {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../recipes/src/bin/{recipe}.rs"));
-    let source = fs::read_to_string(path).unwrap();
-    let (_, promise) = source.split_once("//! It prints:\n//!\n//! ```text\n").expect("no promise");
-    let (lines, _) = promise.split_once("//! ```\n").expect("the promise has no end");
-    lines.lines().map(|line| format!("{}\n", line.trim_start_matches("//! "))).collect()
-}
-
 fn prints_as_promised(recipe: &str, program: &mut Command) {
     let output = program.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "beside {recipe}: {errors}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), promised(recipe), "{recipe}: {errors}");
+    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        promised(&recipes, recipe),
+        "{recipe}: {errors}"
+    );
 }
 
 /// Returns the path of an incumbent. The first call builds all, because cargo does not build them

@@ -1,5 +1,7 @@
 //! Each recipe prints the lines that its head promises, and the README's table of lengths is true.
 
+mod promise;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -12,21 +14,14 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the lines that the head of a recipe promises.
-fn promised(recipe: &str) -> String {
-    let source = read(&format!("src/bin/{recipe}.rs"));
-    let (_, promise) = source.split_once("//! It prints:\n//!\n//! ```text\n").expect("no promise");
-    let (lines, _) = promise.split_once("//! ```\n").expect("the promise has no end");
-    lines.lines().map(|line| format!("{}\n", line.trim_start_matches("//! "))).collect()
-}
-
 /// Runs a recipe, and checks its output.
 fn keeps_its_promise(recipe: &str, program: &str) {
     let output = Command::new(program).output().unwrap();
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{recipe}: {err}");
-    assert_eq!(out, promised(recipe), "{recipe}: {err}");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    assert_eq!(out, promise::promised(here, recipe), "{recipe}: {err}");
 }
 
 macro_rules! recipes {

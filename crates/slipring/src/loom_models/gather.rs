@@ -61,8 +61,8 @@ fn loom_a_cursor_wakes_a_reader_that_gathers() {
     });
 }
 
-/// Two producers publish in any order. The reader wakes at the later of the two publications,
-/// although that one may have the earlier position.
+/// Two producers publish in any order. The reader wakes at the later of the two publications, even
+/// if it has the earlier position.
 #[test]
 fn loom_the_last_of_two_producers_wakes_a_reader_that_gathers() {
     explore(100, Some(2), || {
