@@ -29,7 +29,7 @@ macro_rules! both_layouts {
         #[test]
         fn $test() {
             let _watched = common::watched();
-            fn scenario<L: Layout + 'static>($graph: impl Fn(usize) -> Graph<u64, L>) $scenario
+            fn scenario<L: Layout + 'static>($graph: impl Fn(usize) -> Graph<'static, u64, L>) $scenario
             scenario(|capacity| Graph::new(capacity, || 0u64));
             scenario::<Contiguous>(|capacity| Graph::new(capacity, || 0u64).contiguous());
         }

@@ -84,7 +84,7 @@ pub(super) struct Monitored<E, L: Layout> {
 impl<E, L: Layout> Monitored<E, L> {
     pub(super) fn new(monitor: &Monitor) -> Self
     where
-        E: Send + 'static,
+        E: Send,
     {
         let monitor = monitor.clone();
         Monitored { monitor, bind: Monitor::bind, bind_contiguous: Monitor::bind }

@@ -91,10 +91,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     ///
     /// With a monitor, a single producer publishes its position, so that lags and free slots are
     /// exact. The monitor costs the producer one more store for each publication.
-    pub fn monitor(mut self, monitor: &Monitor) -> Self
-    where
-        E: 'static,
-    {
+    pub fn monitor(mut self, monitor: &Monitor) -> Self {
         self.settings_mut().publish_cursor = true;
         self.declared.monitors.push(Monitored::new(monitor));
         self

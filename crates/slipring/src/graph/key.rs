@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::base::panics::Contained;
 use crate::consumer::markers::{Each, Joined, Pooled, Reading, Sharded, Updating};
-use crate::errors::{BuildError, WaitError};
+use crate::errors::{BuildError, Cause, WaitError};
 use crate::graph::stages::{SharedStages, Stages};
 use crate::ring::policy::{Marks, OnFault, Policy};
 use crate::ring::spec::{Delivery, ThreadChoice};
@@ -399,12 +399,14 @@ impl<A, C> Drop for Key<A, C> {
         if stages.is_tap(self.stage) {
             return;
         }
-        match stages.fail_stage.clone() {
+        match stages.ring.clone() {
             None => stages.abandoned.push(self.stage),
-            Some(fail_stage) => {
-                // `fail_stage` may drop the last reference to the ring, and so run user code.
+            Some(ring) => {
+                // This may drop the last reference to the ring, and so run user code.
                 drop(stages);
-                fail_stage(self.stage);
+                if let Some(ring) = ring.upgrade() {
+                    ring.control().fail(self.stage, None, Cause::Dropped);
+                }
             }
         }
     }

@@ -21,11 +21,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::panics::Contained;
-use crate::errors::{BuildError, Cause, Error};
+use crate::errors::{BuildError, Error};
 use crate::producer::{Many, Single};
 use crate::ring::build::RingBuilder;
 use crate::ring::owner::Owner;
 use crate::ring::partition::key::ShardKey;
+use crate::ring::passing::observed;
 use crate::ring::settings::{Settings, ring_options};
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery};
@@ -63,22 +64,22 @@ use stages::SharedStages;
 /// assert_eq!(total, 90);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Graph<E, L: Layout = Interleaved, S = Single> {
+pub struct Graph<'env, E, L: Layout = Interleaved, S = Single> {
     stages: Arc<SharedStages>,
     /// Builder of the ring, in a `RefCell` because a declaration of shards changes it through a
     /// shared reference to the graph.
-    ring: RefCell<Builder<E>>,
+    ring: RefCell<Builder<'env, E>>,
     /// Number of threads shared by the stages that have handlers; `None` if each stage has threads
     /// of its own.
     threads: Option<Threads>,
     /// Where the threads run; `None` if the system decides.
-    placement: Option<Contained<Box<dyn Placement>>>,
+    placement: Option<Contained<Box<dyn Placement + 'env>>>,
     kind: PhantomData<(L, S)>,
 }
 
-type Builder<E> = RingBuilder<E, Box<dyn FnMut() -> E>>;
+type Builder<'env, E> = RingBuilder<E, Box<dyn FnMut() -> E + 'env>>;
 
-impl<E: 'static> Graph<E> {
+impl<'env, E> Graph<'env, E> {
     /// Begins a graph over a ring of `capacity` slots (a power of two), whose events `factory`
     /// makes.
     ///
@@ -87,8 +88,8 @@ impl<E: 'static> Graph<E> {
     /// side.
     ///
     /// Example: [`Graph`].
-    pub fn new(capacity: usize, factory: impl FnMut() -> E + 'static) -> Graph<E> {
-        let factory: Box<dyn FnMut() -> E> = Box::new(factory);
+    pub fn new(capacity: usize, factory: impl FnMut() -> E + 'env) -> Graph<'env, E> {
+        let factory: Box<dyn FnMut() -> E + 'env> = Box::new(factory);
         let ring = RefCell::new(RingBuilder::new(capacity, factory));
         Graph {
             stages: SharedStages::new(),
@@ -100,10 +101,10 @@ impl<E: 'static> Graph<E> {
     }
 }
 
-impl<E, L: Layout, S> Graph<E, L, S> {
+impl<'env, E, L: Layout, S> Graph<'env, E, L, S> {
     /// Converts the graph to another layout and another number of producers, which are both type
     /// parameters.
-    fn into_kind<M: Layout, T>(self) -> Graph<E, M, T> {
+    fn into_kind<M: Layout, T>(self) -> Graph<'env, E, M, T> {
         let Graph { stages, ring, threads, placement, kind: _ } = self;
         Graph { stages, ring, threads, placement, kind: PhantomData }
     }
@@ -299,7 +300,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// [`Graph::allow_overcommit`] is set.
     pub fn build(self) -> Result<Ring<E, L, S>, Error>
     where
-        E: Send + 'static,
+        E: Send,
     {
         let (specs, shared) = {
             let mut stages = self.stages.lock();
@@ -330,12 +331,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             core.take_apart(); // No lock is held: dropping events is user code.
             return Err(BuildError::DroppedKey { stage }.into());
         }
-        let observed = core.observed();
-        stages.fail_stage = Some(Arc::new(move |stage| {
-            if let Some(core) = observed.upgrade() {
-                core.control.fail(stage, None, Cause::Dropped);
-            }
-        }));
+        stages.ring = Some(observed(&core));
         let required = stages.required();
         drop(stages);
         Ok(Ring::new(core, self.stages, required, RingThreads { shared, places }))
@@ -356,7 +352,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// assert_eq!((front, back), (&[1, 2, 3][..], &[][..]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn contiguous(self) -> Graph<E, Contiguous, S> {
+    pub fn contiguous(self) -> Graph<'env, E, Contiguous, S> {
         self.into_kind()
     }
 
@@ -382,7 +378,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "mpsc")]
-    pub fn shared(mut self) -> Graph<E, L, Many> {
+    pub fn shared(mut self) -> Graph<'env, E, L, Many> {
         self.settings_mut().many_producers = true;
         self.into_kind()
     }
@@ -528,7 +524,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// });
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn placement(mut self, placement: impl Placement + 'static) -> Self {
+    pub fn placement(mut self, placement: impl Placement + 'env) -> Self {
         self.placement = Some(Contained::new(Box::new(placement)));
         self
     }

@@ -370,7 +370,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Example: [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     pub fn monitor(&self) -> Monitor
     where
-        E: Send + 'static,
+        E: Send,
     {
         Monitor::of(&self.core)
     }

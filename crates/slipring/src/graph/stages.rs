@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::base::sync::unmodelled::{Mutex, MutexGuard};
-use crate::base::sync::whole;
+use crate::base::sync::{Weak, whole};
+use crate::ring::passing::AnyRing;
 use crate::ring::spec::{Delivery, StageList};
 
 /// The stages of one graph, which the graph, its keys and its ring share. The address of this value
@@ -18,8 +19,8 @@ pub(super) struct Stages {
     pub(super) abandoned: Vec<usize>,
     /// Whether the build has taken the stages, so that no key may change its own stage any more.
     pub(super) frozen: bool,
-    /// Function that fails the built graph when a stage's key is dropped. `None` before the build.
-    pub(super) fail_stage: Option<Arc<dyn Fn(usize) + Send + Sync>>,
+    /// The built ring, which fails when a stage's key is dropped. `None` before the build.
+    pub(super) ring: Option<Weak<dyn AnyRing>>,
 }
 
 impl SharedStages {

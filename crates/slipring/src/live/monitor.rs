@@ -7,7 +7,7 @@ use crate::base::sync::Arc;
 use crate::errors::{BuildError, PassError, Report};
 use crate::live::stage_ref::StageRef;
 use crate::ring::owner::Owner;
-use crate::ring::passing::{AnyRing, Goal, PassAsync};
+use crate::ring::passing::{AnyRing, Goal, PassAsync, observed};
 use crate::ring::slots::Layout;
 
 /// A handle by which any thread gets the positions and the counters of a running graph.
@@ -47,8 +47,8 @@ impl Monitor {
         Monitor { stage_ref: StageRef::unbound() }
     }
 
-    pub(crate) fn of<E: Send + 'static, L: Layout>(core: &Owner<E, L>) -> Self {
-        Monitor { stage_ref: StageRef::bound(core.observed(), 0) }
+    pub(crate) fn of<E: Send, L: Layout>(core: &Owner<E, L>) -> Self {
+        Monitor { stage_ref: StageRef::bound(observed(core), 0) }
     }
 
     #[cfg(all(test, not(slipring_loom)))]
@@ -56,11 +56,8 @@ impl Monitor {
         &self.stage_ref
     }
 
-    pub(crate) fn bind<E: Send + 'static, L: Layout>(
-        &self,
-        core: &Owner<E, L>,
-    ) -> Result<(), BuildError> {
-        self.stage_ref.bind(core.observed(), 0)
+    pub(crate) fn bind<E: Send, L: Layout>(&self, core: &Owner<E, L>) -> Result<(), BuildError> {
+        self.stage_ref.bind(observed(core), 0)
     }
 
     /// Returns a report of the graph, or `None` if the graph has not started or is gone.

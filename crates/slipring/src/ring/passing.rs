@@ -16,8 +16,11 @@
 //!   queues (owner::I3).
 //! - I3: a waiter asks whether the ring is gone before it loads positions, and then sees all
 //!   releases of the run. So it does not take a stage that has passed for one that never will.
+//! - I4: an [`AnyRing`] may outlive what the ring's events borrow. Neither its calls nor the drop of
+//!   its memory access an event (owner::I3), and nothing else in a ring borrows.
 
 use std::future::Future;
+use std::mem::transmute;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -28,6 +31,7 @@ use crate::errors::{PassError, Report, WaitError};
 use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::helper;
+use crate::ring::owner::Owner;
 use crate::ring::owner_count::OwnerCount;
 use crate::ring::plan::Plan;
 use crate::ring::self_wait;
@@ -74,6 +78,13 @@ pub(crate) trait AnyRing: RingParts + Send + Sync {
     fn disarm(&self, party: usize, number: u64);
     /// Forgets an error that a check for deaths has noted for a task, which checks itself.
     fn forget_noted(&self, place: Place, number: &TaskNumber);
+}
+
+/// Returns a reference to the ring for observers, whose types do not name the events.
+pub(crate) fn observed<E: Send, L: Layout>(ring: &Owner<E, L>) -> Weak<dyn AnyRing> {
+    let ring: Weak<dyn AnyRing + '_> = ring.observed();
+    // SAFETY: I4: the two types differ in the lifetime only.
+    unsafe { transmute::<Weak<dyn AnyRing + '_>, Weak<dyn AnyRing>>(ring) }
 }
 
 impl<E: Send, L: Layout> AnyRing for Core<E, L> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use slipring::{
-    Graph, Ring,
+    Graph, Monitor, Producer, Reader, Ring,
     errors::{BuildError, ErrorKind},
     handles::Events,
     markers::{Contiguous, Interleaved, Layout},
@@ -16,16 +16,16 @@ use slipring::{
 
 /// A layout. If its batches have slices, `check` checks these.
 trait TestLayout: Layout {
-    fn of<E: 'static>(graph: Graph<E>) -> Graph<E, Self>;
+    fn of<E>(graph: Graph<'_, E>) -> Graph<'_, E, Self>;
     fn check<E>(_: &Events<'_, E, Self>) {}
 }
 impl TestLayout for Interleaved {
-    fn of<E: 'static>(graph: Graph<E>) -> Graph<E> {
+    fn of<E>(graph: Graph<'_, E>) -> Graph<'_, E> {
         graph
     }
 }
 impl TestLayout for Contiguous {
-    fn of<E: 'static>(graph: Graph<E>) -> Graph<E, Contiguous> {
+    fn of<E>(graph: Graph<'_, E>) -> Graph<'_, E, Contiguous> {
         graph.contiguous()
     }
     fn check<E>(events: &Events<'_, E, Contiguous>) {
@@ -222,6 +222,38 @@ fn events_may_borrow_locals() {
     assert!(lines.into_iter().eq(text.lines()));
 }
 
+/// A channel for any events, as users wrap a graph.
+fn channel<T: Send + Sync>(capacity: usize) -> (Producer<Option<T>>, Reader<Option<T>>, Monitor) {
+    let graph = Graph::new(capacity, || None);
+    let key = graph.reader("receiver");
+    let ring = graph.build().unwrap();
+    (ring.producer(), ring.reader(key), ring.monitor())
+}
+
+/// Monitors, and the keys of taps, may be dropped after the locals that events borrow.
+#[test]
+fn observers_outlive_borrowed_locals() {
+    let _watched = crate::common::watched();
+    let (monitor, late, later);
+    {
+        let text = String::from("borrowed");
+        let (mut tx, mut rx, observer) = channel(2);
+        monitor = observer;
+        tx.publish(|slot| *slot = Some(&*text)).unwrap();
+        monitor.wait_for_by("receiver", 0, std::time::Instant::now()).unwrap_err();
+        assert_eq!(rx.poll(1, |word, _| assert_eq!(*word, Some(&*text))).unwrap(), 1);
+        monitor.wait_for("receiver", 0).unwrap();
+
+        let graph = Graph::new(2, || &*text);
+        (late, later) = (graph.tap("late", 1), graph.reader("later"));
+        let ring = graph.build().unwrap();
+        ring.producer().publish(|word| *word = &word[1..]).unwrap();
+    }
+    assert!(monitor.report().is_none());
+    monitor.wait_for("receiver", 1).unwrap_err();
+    drop((late, later));
+}
+
 /// How often each event was dropped. The vector has one count per event that was made.
 #[derive(Clone, Default)]
 struct Census(Arc<std::sync::Mutex<Vec<u32>>>);
@@ -257,7 +289,7 @@ impl Drop for Counted {
 fn counted_ring<L: TestLayout>(
     census: &Census,
     capacity: usize,
-) -> (Ring<Counted, L>, slipring::Producer<Counted, L>, slipring::Updater<Counted, L>) {
+) -> (Ring<Counted, L>, Producer<Counted, L>, slipring::Updater<Counted, L>) {
     let make = census.clone();
     let graph = L::of(Graph::new(capacity, move || make.event()));
     let key = graph.updater("writer");

@@ -144,7 +144,7 @@ pub fn attach<L: Layout, S>(ring: &Ring<Ev, L, S>, keys: Vec<AnyKey>) -> Vec<Vec
 /// A layout, with its builder and its checks.
 pub trait TestLayout: Layout {
     const NAME: &'static str;
-    fn ring_of<S>(graph: Graph<Ev, Interleaved, S>) -> Graph<Ev, Self, S>;
+    fn ring_of<S>(graph: Graph<'_, Ev, Interleaved, S>) -> Graph<'_, Ev, Self, S>;
     /// Asserts that all views of a batch show the same events.
     fn check_view(events: &Events<'_, Ev, Self>);
 }
@@ -161,7 +161,7 @@ fn check_view<L: Layout>(events: &Events<'_, Ev, L>) {
 
 impl TestLayout for Interleaved {
     const NAME: &'static str = "interleaved";
-    fn ring_of<S>(graph: Graph<Ev, Interleaved, S>) -> Graph<Ev, Interleaved, S> {
+    fn ring_of<S>(graph: Graph<'_, Ev, Interleaved, S>) -> Graph<'_, Ev, Interleaved, S> {
         graph
     }
     fn check_view(events: &Events<'_, Ev, Interleaved>) {
@@ -171,7 +171,7 @@ impl TestLayout for Interleaved {
 
 impl TestLayout for Contiguous {
     const NAME: &'static str = "contiguous";
-    fn ring_of<S>(graph: Graph<Ev, Interleaved, S>) -> Graph<Ev, Contiguous, S> {
+    fn ring_of<S>(graph: Graph<'_, Ev, Interleaved, S>) -> Graph<'_, Ev, Contiguous, S> {
         graph.contiguous()
     }
     fn check_view(events: &Events<'_, Ev, Contiguous>) {

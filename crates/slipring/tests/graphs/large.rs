@@ -28,7 +28,7 @@ const SHAPES: [(&str, Follows); 5] = [
 /// Where the stages run.
 const THREADS: [&str; 4] = ["own", "named", "two named", "shared"];
 
-fn graph(follows: Follows, threads: &str) -> (Graph<u64>, Vec<ReaderKey>) {
+fn graph(follows: Follows, threads: &str) -> (Graph<'static, u64>, Vec<ReaderKey>) {
     let mut graph = Graph::new(64, || 0u64);
     if threads == "shared" {
         graph = graph.threads(2);

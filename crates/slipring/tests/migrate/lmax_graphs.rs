@@ -48,7 +48,7 @@ fn nothing_is_started_twice() {
             <$kind as Unless<_>>::check();
         })* };
     }
-    not_clone!(Chain<'static, u64> Graph<u64> ReaderKey UpdaterKey Producer<u64> Reader<u64> Updater<u64> PoolReader<u64> PoolUpdater<u64>);
+    not_clone!(Chain<'static, u64> Graph<'static, u64> ReaderKey UpdaterKey Producer<u64> Reader<u64> Updater<u64> PoolReader<u64> PoolUpdater<u64>);
     let ring = graph(4).build().unwrap();
     let _tx = ring.producer();
     assert!(ring.try_producer().is_none());

@@ -28,12 +28,12 @@ use slipring::{
 };
 
 /// Declares a graph of numbers.
-fn graph(capacity: usize) -> Graph<u64> {
+fn graph(capacity: usize) -> Graph<'static, u64> {
     Graph::new(capacity, || 0).deadline(LIMIT)
 }
 
 /// Declares a graph of numbers with many producers.
-fn shared(capacity: usize) -> Graph<u64, Interleaved, Many> {
+fn shared(capacity: usize) -> Graph<'static, u64, Interleaved, Many> {
     graph(capacity).shared()
 }
 

@@ -14,19 +14,19 @@ use crate::figures::oversubscribed::timing::Timing;
 /// A layout that a graph can be built with.
 pub trait GraphLayout: Layout {
     /// Returns a graph of this layout whose stages spin.
-    fn graph(capacity: usize) -> Graph<u64, Self>
+    fn graph(capacity: usize) -> Graph<'static, u64, Self>
     where
         Self: Sized;
 }
 
 impl GraphLayout for Interleaved {
-    fn graph(capacity: usize) -> Graph<u64> {
+    fn graph(capacity: usize) -> Graph<'static, u64> {
         Graph::new(capacity, || 0u64).wait(Wait::BusySpin)
     }
 }
 
 impl GraphLayout for Contiguous {
-    fn graph(capacity: usize) -> Graph<u64, Contiguous> {
+    fn graph(capacity: usize) -> Graph<'static, u64, Contiguous> {
         Graph::new(capacity, || 0u64).wait(Wait::BusySpin).contiguous()
     }
 }
