@@ -70,7 +70,7 @@ fn run(way: Way, wait: &Wait, each: u64, answers: u64) -> (u64, u64) {
     };
     let done = slipring::ring(1024, Event::default)
         .wait(wait.clone())
-        .write("write", |event, _| {
+        .update("write", |event, _| {
             std::hint::black_box(event.value);
             if let Some(answer) = event.answer.take() {
                 let _ = answer.fulfil(());

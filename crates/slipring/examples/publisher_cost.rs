@@ -1,14 +1,15 @@
 //! Measures what a publication costs through a [`Publisher`], beside a handle that each thread
 //! holds, and a handle that is cloned for each event.
 //!
-//! Each burst goes into a ring with room for all of it, so no call waits, and is read and checked
-//! after the clock was stopped. Every round runs all contenders, one after the other; the first
-//! rounds count as practice. The program prints nanoseconds per event, from the start of a burst to
-//! the end of its last thread, divided by the number of events: each round, then medians, quarters
-//! and ends, then the ratios by round.
+//! Each burst goes into a ring with room for all of it, so no call waits. It is read and checked
+//! after the clock was stopped, or with `reading` by a thread that reads meanwhile. Every round
+//! runs all contenders, one after the other; the first rounds count as practice. The program prints
+//! nanoseconds per event, from the start of a burst to the end of its last thread, divided by the
+//! number of events: each round, then medians, quarters and ends, then the ratios by round.
 //!
 //! ```text
 //! cargo run --release --offline -p slipring --example publisher_cost -- 300
+//! cargo run --release --offline -p slipring --example publisher_cost -- 300 reading
 //! ```
 
 use std::hint::black_box;
@@ -71,7 +72,7 @@ fn held(producer: &mut SharedProducer<u64>, values: impl Iterator<Item = u64>) {
 
 /// Returns each contender's nanoseconds per event in each round; `None` where a contender has no
 /// part.
-fn measure(threads: usize, rounds: usize) -> Vec<[Option<f64>; 4]> {
+fn measure(threads: usize, rounds: usize, reading: bool) -> Vec<[Option<f64>; 4]> {
     let mut all = [0, 1, 2, 3].map(|kind| Contender::new(kind, threads));
     let (share, begin, end) = (BURST / threads as u64, Barrier::new(threads), Mutex::new(None));
     let mut times = Vec::new();
@@ -94,22 +95,27 @@ fn measure(threads: usize, rounds: usize) -> Vec<[Option<f64>; 4]> {
                 let (first, last) = span.unwrap_or((started, ended));
                 *span = Some((first.min(started), last.max(ended)));
             };
-            if threads == 1 {
+            let mut read = || {
+                let (mut events, mut sum) = (0, 0);
+                while events < BURST + threads as u64 {
+                    let read = reader.poll(1024, |value, _| sum += value).expect("an open ring");
+                    assert!(reading || read != 0, "an event is missing");
+                    events += read as u64;
+                }
+                assert_eq!(sum, threads as u64 * share * (share - 1) / 2, "the events of a burst");
+            };
+            std::thread::scope(|scope| {
+                if reading {
+                    scope.spawn(&mut read);
+                }
+                (1..threads).for_each(|thread| _ = scope.spawn(move || run(thread)));
                 run(0);
-            } else {
-                std::thread::scope(|scope| {
-                    (0..threads).for_each(|thread| _ = scope.spawn(move || run(thread)));
-                });
+            });
+            if !reading {
+                read();
             }
             let (first, last) = end.lock().expect("no panic").take().expect("a burst ran");
             row[kind] = Some((last - first).as_nanos() as f64 / BURST as f64);
-            let (mut events, mut sum) = (0, 0);
-            while events < BURST + threads as u64 {
-                let read = reader.poll(1024, |value, _| sum += value).expect("an open ring");
-                assert_ne!(read, 0, "an event is missing");
-                events += read as u64;
-            }
-            assert_eq!(sum, threads as u64 * share * (share - 1) / 2, "the events of a burst");
         }
         if round >= PRACTICE {
             let row = row.map(|time| time.map_or("-".into(), |time| format!("{time:.2}")));
@@ -129,8 +135,9 @@ fn spread(mut values: Vec<f64>) -> [f64; 5] {
 fn main() {
     println!("# threads, ns per event: {}", Contender::NAMES.join(", "));
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100);
+    let reading = std::env::args().nth(2).is_some_and(|word| word == "reading");
     for threads in [1, 2, 4] {
-        let times = measure(threads, rounds);
+        let times = measure(threads, rounds, reading);
         let column = |kind: usize| times.iter().filter_map(move |row| row[kind]);
         for (kind, name) in Contender::NAMES.into_iter().enumerate() {
             if column(kind).next().is_none() {
