@@ -2,7 +2,9 @@
 //! other call that waits for descriptors.
 //!
 //! ```text
-//! cargo add slipring-eventfd    # until it is published: --path PATH/TO/crates/slipring-eventfd
+//! cargo add slipring-eventfd
+//! # until it is published:
+//! cargo add --path PATH/TO/crates/slipring-eventfd
 //! ```
 //!
 //! ```text

@@ -1,7 +1,9 @@
 //! The cores, caches and memory nodes of a machine, placements of threads on them, and pinning.
 //!
 //! ```text
-//! cargo add slipring-machine    # until it is published: --path PATH/TO/crates/slipring-machine
+//! cargo add slipring-machine
+//! # until it is published:
+//! cargo add --path PATH/TO/crates/slipring-machine
 //! ```
 //!
 //! For programs that choose the cores of their threads, and for measurements that say where they

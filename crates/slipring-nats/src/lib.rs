@@ -1,7 +1,9 @@
 //! A durable engine behind a ring of `slipring`: NATS JetStream, exactly once by position.
 //!
 //! ```text
-//! cargo add slipring-nats    # until it is published: --path PATH/TO/crates/slipring-nats
+//! cargo add slipring-nats
+//! # until it is published:
+//! cargo add --path PATH/TO/crates/slipring-nats
 //! ```
 //!
 //! For programs whose events must survive their machine's reboot, or reach another machine.

@@ -1,7 +1,9 @@
 //! Rings of `slipring` between processes.
 //!
 //! ```text
-//! cargo add slipring-shm    # until it is published: --path PATH/TO/crates/slipring-shm
+//! cargo add slipring-shm
+//! # until it is published:
+//! cargo add --path PATH/TO/crates/slipring-shm
 //! ```
 //!
 //! For market-data feeds, simulations coupled to analyses, and workers of models: programs that

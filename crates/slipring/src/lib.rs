@@ -2,7 +2,9 @@
 //! stages over the ring.
 //!
 //! ```text
-//! cargo add slipring    # until it is published: --path PATH/TO/crates/slipring
+//! cargo add slipring
+//! # until it is published:
+//! cargo add --path PATH/TO/crates/slipring
 //! ```
 //!
 //! ```
@@ -45,33 +47,34 @@
 //! A *front* is a way to use a ring. One program can combine several fronts, because all fronts use
 //! the same kind of ring. A chain declares stages by these calls:
 //!
-//! | each event | to every stage thread | to one of n workers | to one of n by key |
-//! |---|---|---|---|
-//! | `&E` | [`read`](Chain::read), [`read_batch`](Chain::read_batch), [`read_with`](Chain::read_with) | [`read_pool`](Chain::read_pool) | [`read_shards`](Chain::read_shards) |
-//! | `&mut E` | [`update`](Chain::update), [`update_batch`](Chain::update_batch), [`update_with`](Chain::update_with) | [`update_pool`](Chain::update_pool) | [`update_shards`](Chain::update_shards) |
+//! | each event goes to | as `&E` | as `&mut E` |
+//! |---|---|---|
+//! | every stage thread | [`read`](Chain::read), [`read_batch`](Chain::read_batch), [`read_with`](Chain::read_with) | [`update`](Chain::update), [`update_batch`](Chain::update_batch), [`update_with`](Chain::update_with) |
+//! | one of n workers | [`read_pool`](Chain::read_pool) | [`update_pool`](Chain::update_pool) |
+//! | one of n by key | [`read_shards`](Chain::read_shards) | [`update_shards`](Chain::update_shards) |
 //!
 //! # The guide
 //!
-//! | question | page | items |
-//! |---|---|---|
-//! | How do I begin? | [first steps](guide::first_steps) | [`ring`](ring()), [`Chain::feed`], [`Chain::run`], [`Chain::spawn`] |
-//! | Which front is mine? | [fronts](guide::fronts) | |
-//! | What can a graph look like? | [shapes](guide::shapes) | [`Chain::fan_out`], [`Chain::on`], [`Key::after`](stages::Key::after) |
-//! | How do threads wait, and for how long? | [waiting](guide::waiting) | [`Wait`], [`WaitStrategy`](waiting::WaitStrategy), [`WaitError`](errors::WaitError) |
-//! | What if a stage fails? | [failing](guide::failing) | [`Error`], [`OnFault`], [`Marks`](faults::Marks), [`Report`], [`Monitor`] |
-//! | How do readers and workers come and go? | [joining](guide::joining) | [`Tap`], [`Subscription`](handles::Subscription), [`Pool`] |
-//! | What if the ring is full? | [full rings](guide::full_rings) | [`Producer::publish_or_drop`], [`Conflator`], [`Mirror`], [`Observer`](handles::Observer) |
-//! | How do tasks and event loops use it? | [tasks](guide::tasks) | [`Selector`](tasks::Selector), [`Waitable`](tasks::Waitable) |
-//! | How do I hear that a stage has passed an event? | [promises](guide::promises#without-an-answer) | [`Producer::flush`], [`Producer::wait_for`], [`Monitor::wait_for`] |
-//! | How do I ask a stage, and hear of the graph's end? | [promises](guide::promises) | [`Producer::ask`], [`promise`](promise()), [`Promise`], [`Awaited`] |
-//! | Where does each worker keep its state? | [worker state](guide::worker_state) | [`ReadHandler`](stages::ReadHandler), [`UpdateHandler`](stages::UpdateHandler) |
-//! | How do I test handlers? | [testing](guide::testing) | [`Chain::run_inline`] |
-//! | Which mistakes are common, and what do the messages say? | [misuses](guide::misuses) | [`on_warning`](waiting::on_warning) |
-//! | How do I make it faster? | [performance](guide::performance) | [`Contiguous`](markers::Contiguous), [`Chain::sample_latency`] |
-//! | Should each stage have a thread? | [threads](guide::threads) | [`Chain::threads`], [`Chain::on`] |
-//! | How many threads are worth while on many cores? | [many cores](guide::many_cores) | [`Producer::publish_batches`], [`Chain::placement`] |
-//! | How does it work, in ten minutes? | [protocol](guide::protocol) | |
-//! | I come from the Disruptor, from QuestDB, or from channels. | [migrating](guide::migrating) | |
+//! | question | items |
+//! |---|---|
+//! | [How do I begin?](guide::first_steps) | [`ring`](ring()), [`feed`](Chain::feed), [`run`](Chain::run), [`spawn`](Chain::spawn) |
+//! | [Which front is mine?](guide::fronts) | |
+//! | [What can a graph look like?](guide::shapes) | [`fan_out`](Chain::fan_out), [`on`](Chain::on), [`Key::after`](stages::Key::after) |
+//! | [How do threads wait, and for how long?](guide::waiting) | [`Wait`], [`WaitStrategy`](waiting::WaitStrategy), [`WaitError`](errors::WaitError) |
+//! | [What if a stage fails?](guide::failing) | [`Error`], [`OnFault`], [`Marks`](faults::Marks), [`Report`], [`Monitor`] |
+//! | [How do readers and workers come and go?](guide::joining) | [`Tap`], [`Subscription`](handles::Subscription), [`Pool`] |
+//! | [What if the ring is full?](guide::full_rings) | [`publish_or_drop`](Producer::publish_or_drop), [`Conflator`], [`Mirror`], [`Observer`](handles::Observer) |
+//! | [How do tasks and event loops use it?](guide::tasks) | [`Selector`](tasks::Selector), [`Waitable`](tasks::Waitable) |
+//! | [How do I hear that a stage has passed an event?](guide::promises#without-an-answer) | [`flush`](Producer::flush), [`wait_for`](Producer::wait_for) |
+//! | [How do I ask a stage, and hear of the graph's end?](guide::promises) | [`ask`](Producer::ask), [`promise`](promise()), [`Promise`], [`Awaited`] |
+//! | [Where does each worker keep its state?](guide::worker_state) | [`ReadHandler`](stages::ReadHandler), [`UpdateHandler`](stages::UpdateHandler) |
+//! | [How do I test handlers?](guide::testing) | [`run_inline`](Chain::run_inline) |
+//! | [Which mistakes are common, and what do the messages say?](guide::misuses) | [`on_warning`](waiting::on_warning) |
+//! | [How do I make it faster?](guide::performance) | [`Contiguous`](markers::Contiguous), [`sample_latency`](Chain::sample_latency) |
+//! | [Should each stage have a thread?](guide::threads) | [`threads`](Chain::threads), [`on`](Chain::on) |
+//! | [How many threads are worth while on many cores?](guide::many_cores) | [`publish_batches`](Producer::publish_batches), [`placement`](Chain::placement) |
+//! | [How does it work, in ten minutes?](guide::protocol) | |
+//! | [I come from the Disruptor, from QuestDB, or from channels.](guide::migrating) | |
 //!
 //! Features: `stream` (events as a `Stream`), `metrics` (`Report::export`). The crate
 //! `slipring-eventfd` wakes `epoll` loops. The crate `slipring-shm` puts rings into memory that

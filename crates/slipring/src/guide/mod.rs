@@ -1,7 +1,9 @@
 //! The guide: how to use slipring, with one question on each page.
 //!
 //! ```text
-//! cargo add slipring    # until it is published: --path PATH/TO/crates/slipring
+//! cargo add slipring
+//! # until it is published:
+//! cargo add --path PATH/TO/crates/slipring
 //! ```
 //!
 //! ```
@@ -20,25 +22,24 @@
 //!
 //! The pages are for those who write such programs. Each can be read alone.
 //!
-//! | you want to | page |
-//! |---|---|
-//! | run a first ring | [`first_steps`] |
-//! | choose between chain, graph, leases, raw positions and tasks | [`fronts`] |
-//! | put stages one after the other, side by side, in pools or in shards | [`shapes`] |
-//! | trade latency for CPU, and know which waits end | [`waiting`] |
-//! | decide whether a failure stops the graph, and learn about it | [`failing`] |
-//! | add readers and workers to a running graph, and let them go | [`joining`] |
-//! | decide what a producer does while the ring is full | [`full_rings`] |
-//! | use a ring from tasks and event loops | [`tasks`] |
-//! | hand over a single value, once | [`promises`] |
-//! | let each worker keep its own state, and have it back at the end | [`worker_state`] |
-//! | test handlers without threads | [`testing`] |
-//! | look up a mistake, and what the compiler or an error says about it | [`misuses`] |
-//! | make it faster, and measure whether it is | [`performance`] |
-//! | choose between a thread for each stage and a few shared threads | [`threads`] |
-//! | choose the numbers of producers and workers on many cores | [`many_cores`] |
-//! | understand how threads share slots and sleep, in ten minutes | [`protocol`] |
-//! | move code from the LMAX Disruptor, from QuestDB's queues, or from channels | [`migrating`] |
+//! You want to:
+//! - [run a first ring](first_steps)
+//! - [choose between chain, graph, leases, raw positions and tasks](fronts)
+//! - [put stages one after the other, side by side, in pools or in shards](shapes)
+//! - [trade latency for CPU, and know which waits end](waiting)
+//! - [decide whether a failure stops the graph, and learn about it](failing)
+//! - [add readers and workers to a running graph, and let them go](joining)
+//! - [decide what a producer does while the ring is full](full_rings)
+//! - [use a ring from tasks and event loops](tasks)
+//! - [hand over a single value, once](promises)
+//! - [let each worker keep its own state, and have it back at the end](worker_state)
+//! - [test handlers without threads](testing)
+//! - [look up a mistake, and what the compiler or an error says about it](misuses)
+//! - [make it faster, and measure whether it is](performance)
+//! - [choose between a thread for each stage and a few shared threads](threads)
+//! - [choose the numbers of producers and workers on many cores](many_cores)
+//! - [understand how threads share slots and sleep, in ten minutes](protocol)
+//! - [move code from the LMAX Disruptor, from QuestDB's queues, or from channels](migrating)
 //!
 //! Every example in the guide is compiled and run as a test. Every measured number in the guide
 //! names its folder in the repository's `records/`. The folder of a measurement holds its command,
