@@ -8,10 +8,7 @@
 mod common;
 
 use std::os::unix::process::CommandExt;
-use std::pin::pin;
 use std::process::Command;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
 
 use common::oracle::{Numbered, STAGES, join, retry};
@@ -333,24 +330,6 @@ fn a_producer_that_waits_for_a_stage_learns_of_its_death() {
             tx.wait_for(STAGES[1], next),
             Err(PassError::Wait(WaitError::WaitsForItself(_)))
         ));
-    }
-}
-
-/// Polls a future to its end.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
     }
 }
 

@@ -8,11 +8,10 @@ mod common;
 use std::fs;
 use std::future::Future;
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -145,22 +144,6 @@ fn a_waiting_party_warns_once_that_its_name_means_another_file() {
         fs::rename(other.path(), name.path()).unwrap();
     };
     assert_eq!(warned("waiter", replace), "replaced");
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let (mut future, waker) = (pin!(future), Waker::from(Arc::new(Unpark(thread::current()))));
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => thread::park(),
-        }
-    }
 }
 
 #[track_caller]

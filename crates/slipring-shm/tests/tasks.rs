@@ -9,10 +9,8 @@ use std::future::Future;
 use std::ops::Range;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Waker};
+use std::thread;
 use std::time::Duration;
 
 use common::oracle::{Numbered, join, retry};
@@ -38,36 +36,16 @@ fn plays_a_role() {
     ]);
 }
 
-struct Unpark(Thread, AtomicU64);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.1.fetch_add(1, Relaxed);
-        self.0.unpark();
-    }
-}
-
 thread_local! {
     /// Number of polls by `block_on`.
-    static POLLS: Cell<u64> = const { Cell::new(0) };
+    static POLLS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Runs a future on this thread, which sleeps until the future's waker is woken. The watchdog ends
-/// a test that waits for a lost wake-up.
+/// Runs a future on this thread, and counts the polls.
 fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let unpark = Arc::new(Unpark(thread::current(), AtomicU64::new(0)));
-    let waker = Waker::from(unpark.clone());
-    loop {
-        let woken = unpark.1.load(Relaxed);
-        POLLS.set(POLLS.get() + 1);
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return value;
-        }
-        while unpark.1.load(Relaxed) == woken {
-            thread::park();
-        }
-    }
+    let (value, polls) = block_on_counting(future);
+    POLLS.set(POLLS.get() + polls);
+    value
 }
 
 /// Returns the number of this process's threads.

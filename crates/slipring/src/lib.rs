@@ -139,6 +139,9 @@ mod run;
 pub mod segment;
 #[cfg(all(test, not(slipring_loom)))]
 mod step_tests;
+#[cfg(all(test, not(slipring_loom)))]
+#[path = "../tests/common/tasks.rs"]
+mod tasks_in_tests;
 mod wait;
 #[cfg(all(test, not(slipring_loom)))]
 #[path = "../tests/common/watchdog.rs"]

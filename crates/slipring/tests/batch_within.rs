@@ -7,12 +7,14 @@ mod common;
 use std::future::{Future, pending};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::{Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::errors::{BatchError, WaitError};
+
+use common::Unpark;
 use slipring::handles::StartAt;
 use slipring::markers::{Contiguous, Layout};
 use slipring::{Graph, OnFault, Wait, ring};
@@ -580,21 +582,11 @@ fn misplaced_options_are_errors_that_say_what_to_do() {
 
 // Tasks.
 
-/// Counts wake-ups.
-#[derive(Default)]
-struct Woken(AtomicU64);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
 #[test]
 fn a_task_gathers() {
     let _watched = common::watched();
     let (mut tx, mut rx) = slipring::unicast(8, || 0u64).unwrap();
-    let woken = Arc::new(Woken::default());
+    let woken = Unpark::new();
     let waker = Waker::from(woken.clone());
     let mut cx = Context::from_waker(&waker);
     {
@@ -604,7 +596,7 @@ fn a_task_gathers() {
             tx.publish(|slot| *slot = i).unwrap();
             assert!(gathering.as_mut().poll(&mut cx).is_pending());
         }
-        assert_eq!(woken.0.load(SeqCst), 2);
+        assert_eq!(woken.wakes(), 2);
     } // dropped: no event is lost
     let mut slept = Vec::new();
     {
@@ -622,7 +614,7 @@ fn a_task_gathers() {
         let mut gathering = pin!(rx.batch_within_async(3, SOON, |_| pending::<()>()));
         assert!(gathering.as_mut().poll(&mut cx).is_pending());
         drop(tx); // closes the ring, and wakes the task
-        assert_eq!(woken.0.load(SeqCst), 3);
+        assert_eq!(woken.wakes(), 3);
         let Poll::Ready(Ok(batch)) = gathering.as_mut().poll(&mut cx) else { panic!("closed") };
         assert!(batch.iter().eq(&[2]));
         batch.release();

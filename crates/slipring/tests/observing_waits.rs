@@ -9,10 +9,12 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::errors::ObserveError;
+
+use common::{Unpark, block_on};
 use slipring::handles::{MirrorHandle, Observed, Observer};
 use slipring::{Graph, Mirror, Wait};
 
@@ -31,44 +33,6 @@ fn sleeper(mirror: &MirrorHandle<u64>) -> Observer<u64> {
 /// Gives another thread time to fall asleep. A test passes without it, too.
 fn doze() {
     thread::sleep(Duration::from_millis(if cfg!(miri) { 0 } else { 2 }));
-}
-
-/// A waker that counts its wake-ups, and unparks a thread.
-struct Counting(Thread, AtomicUsize);
-
-impl Counting {
-    fn new() -> Arc<Counting> {
-        Arc::new(Counting(thread::current(), AtomicUsize::new(0)))
-    }
-
-    fn count(&self) -> usize {
-        self.1.load(Relaxed)
-    }
-}
-
-impl Wake for Counting {
-    fn wake(self: Arc<Self>) {
-        self.1.fetch_add(1, Relaxed);
-        self.0.unpark();
-    }
-}
-
-/// Runs a future on this thread, which sleeps until the future's waker is called.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let counting = Counting::new();
-    let waker = Waker::from(counting.clone());
-    loop {
-        let woken = counting.count();
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return value;
-        }
-        let end = far_deadline();
-        while counting.count() == woken {
-            assert!(Instant::now() < end, "a lost wake-up");
-            thread::park_timeout(Duration::from_secs(1));
-        }
-    }
 }
 
 fn poll_once<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
@@ -175,24 +139,24 @@ fn a_future_that_is_dropped_leaves_no_waker() {
     let _watched = common::watched();
     let mut mirror = Mirror::new(4).unwrap();
     let mut observer = mirror.handle().observe();
-    let counting = Counting::new();
-    let waker = Waker::from(counting.clone());
+    let unpark = Unpark::new();
+    let waker = Waker::from(unpark.clone());
     let mut future = observer.next_async();
     assert!(poll_once(&mut future, &waker).is_pending());
-    assert_eq!(Arc::strong_count(&counting), 3, "the queue holds a clone");
+    assert_eq!(Arc::strong_count(&unpark), 3, "the queue holds a clone");
     drop(future);
-    assert_eq!(Arc::strong_count(&counting), 2);
+    assert_eq!(Arc::strong_count(&unpark), 2);
     mirror.put(0, &1u64);
-    assert_eq!((counting.count(), observer.try_next().unwrap().value), (0, 1));
+    assert_eq!((unpark.wakes(), observer.try_next().unwrap().value), (0, 1));
     // A future that is forgotten leaves its waker to the observer.
     let mut future = observer.latest_async();
     assert!(poll_once(&mut future, &waker).is_pending());
     std::mem::forget(future);
-    assert_eq!(Arc::strong_count(&counting), 3);
+    assert_eq!(Arc::strong_count(&unpark), 3);
     drop(observer);
-    assert_eq!(Arc::strong_count(&counting), 2);
+    assert_eq!(Arc::strong_count(&unpark), 2);
     mirror.put(1, &2);
-    assert_eq!(counting.count(), 0);
+    assert_eq!(unpark.wakes(), 0);
 }
 
 #[test]
@@ -200,12 +164,12 @@ fn the_newest_waker_of_a_task_is_woken_once() {
     let _watched = common::watched();
     let mut mirror = Mirror::new(4).unwrap();
     let mut observer = mirror.handle().observe();
-    let [old, new] = [(); 2].map(|()| Counting::new());
+    let [old, new] = [(); 2].map(|()| Unpark::new());
     let mut future = observer.next_async();
     assert!(poll_once(&mut future, &Waker::from(old.clone())).is_pending());
     assert!(poll_once(&mut future, &Waker::from(new.clone())).is_pending());
     (0..3u64).for_each(|i| mirror.put(i, &i));
-    assert_eq!((old.count(), new.count()), (0, 1));
+    assert_eq!((old.wakes(), new.wakes()), (0, 1));
     assert!(
         matches!(poll_once(&mut future, Waker::noop()), Poll::Ready(Ok(seen)) if seen.seq == 0)
     );
@@ -216,7 +180,7 @@ fn a_clone_of_an_observer_waits_on_its_own() {
     let _watched = common::watched();
     let mut mirror = Mirror::new(4).unwrap();
     let mut observer = mirror.handle().observe();
-    let [first, second] = [(); 2].map(|()| Counting::new());
+    let [first, second] = [(); 2].map(|()| Unpark::new());
     let mut future = observer.next_async();
     assert!(poll_once(&mut future, &Waker::from(first.clone())).is_pending());
     std::mem::forget(future);
@@ -226,7 +190,7 @@ fn a_clone_of_an_observer_waits_on_its_own() {
     let mut future = clone.next_async();
     assert!(poll_once(&mut future, &Waker::from(second.clone())).is_pending());
     mirror.put(0, &1u64);
-    assert_eq!((first.count(), second.count()), (1, 1));
+    assert_eq!((first.wakes(), second.wakes()), (1, 1));
     drop(future);
     assert_eq!(observer.next().map(|it| it.value), Some(1));
     assert_eq!(clone.next().map(|it| it.value), Some(1));
@@ -252,7 +216,7 @@ fn a_panic_of_a_waker_does_not_reach_the_writer() {
     let mut mirror = Mirror::new(4).unwrap();
     let calls = Arc::new(AtomicUsize::new(0));
     let [mut bad, mut good] = [(); 2].map(|()| mirror.handle().observe());
-    let counting = Counting::new();
+    let unpark = Unpark::new();
     let mut waits = good.next_async();
     {
         let waker = Waker::from(Arc::new(Bad(calls.clone())));
@@ -260,9 +224,9 @@ fn a_panic_of_a_waker_does_not_reach_the_writer() {
         assert!(poll_once(&mut future, &waker).is_pending());
         std::mem::forget((future, waker));
     }
-    assert!(poll_once(&mut waits, &Waker::from(counting.clone())).is_pending());
+    assert!(poll_once(&mut waits, &Waker::from(unpark.clone())).is_pending());
     mirror.put(0, &1u64);
-    assert_eq!((calls.load(Relaxed), counting.count()), (1, 1));
+    assert_eq!((calls.load(Relaxed), unpark.wakes()), (1, 1));
     assert!(poll_once(&mut waits, Waker::noop()).is_ready());
     // The drop of an observer contains the panic of its waker's drop.
     let waker = Waker::from(Arc::new(Bad(calls.clone())));
@@ -317,8 +281,8 @@ fn a_task_that_always_has_values_lets_others_run() {
     let _watched = common::watched();
     let mut mirror = Mirror::new(1024).unwrap();
     let mut observer = mirror.handle().observe();
-    let counting = Counting::new();
-    let waker = Waker::from(counting.clone());
+    let unpark = Unpark::new();
+    let waker = Waker::from(unpark.clone());
     let mut in_a_row = 0;
     for i in 0..1024u64 {
         mirror.put(i, &i);
@@ -328,7 +292,7 @@ fn a_task_that_always_has_values_lets_others_run() {
         in_a_row += 1;
     }
     assert!((15..=511).contains(&in_a_row), "{in_a_row}");
-    assert_eq!(counting.count(), 1, "the task polls again");
+    assert_eq!(unpark.wakes(), 1, "the task polls again");
     let seen = block_on(observer.next_async()).unwrap();
     assert_eq!((seen.value, seen.missed), (in_a_row, 0));
 }
@@ -551,13 +515,13 @@ fn a_stream_yields_values_and_ends() {
     let _watched = common::watched();
     use futures_core::Stream;
     let mut mirror = Mirror::new(4).unwrap();
-    let counting = Counting::new();
+    let unpark = Unpark::new();
     let mut stream = pin!(mirror.handle().observe().into_stream());
-    let waker = Waker::from(counting.clone());
+    let waker = Waker::from(unpark.clone());
     let mut cx = Context::from_waker(&waker);
     assert!(stream.as_mut().poll_next(&mut cx).is_pending());
     (0..9).for_each(|i| mirror.put(i, &i));
-    assert_eq!(counting.count(), 1);
+    assert_eq!(unpark.wakes(), 1);
     let Poll::Ready(Some(seen)) = stream.as_mut().poll_next(&mut cx) else { panic!("a value") };
     assert_eq!((seen.value, seen.missed), (6, 6));
     for value in [7, 8] {
@@ -566,7 +530,7 @@ fn a_stream_yields_values_and_ends() {
     }
     assert!(stream.as_mut().poll_next(&mut cx).is_pending());
     drop(mirror);
-    assert_eq!(counting.count(), 2);
+    assert_eq!(unpark.wakes(), 2);
     assert_eq!(stream.as_mut().poll_next(&mut cx), Poll::Ready(None));
     assert_eq!(stream.as_mut().poll_next(&mut cx), Poll::Ready(None));
 }

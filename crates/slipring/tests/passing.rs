@@ -3,14 +3,14 @@
 mod common;
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{PURPOSE, ends};
+use common::{PURPOSE, Unpark, block_on, ends};
 use slipring::{
     Graph, Monitor, OnFault, Producer, Reader, Tap, Wait,
     errors::{PassError, WaitError},
@@ -33,32 +33,6 @@ fn waits_for_itself(result: Result<(), PassError>, stage: &str) {
         matches!(&result, Err(PassError::Wait(WaitError::WaitsForItself(name))) if &**name == stage),
         "{result:?}"
     );
-}
-
-/// A waker that unparks a thread.
-struct Unpark(thread::Thread, AtomicUsize);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.1.fetch_add(1, SeqCst);
-        self.0.unpark();
-    }
-}
-
-/// Polls a future to its end, and sleeps between two polls until it is woken.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
-    let waker = Waker::from(unpark.clone());
-    let mut future = pin!(future);
-    loop {
-        let woken = unpark.1.load(SeqCst);
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        while unpark.1.load(SeqCst) == woken {
-            thread::park();
-        }
-    }
 }
 
 fn poll_once(future: &mut PassAsync<'_>) -> Poll<Result<(), PassError>> {
@@ -301,7 +275,7 @@ fn a_dropped_future_leaves_no_waker() {
     let _watched = common::watched();
     let (mut tx, mut journal, mut execute, monitor) = two_stages();
     tx.publish(|_| ()).unwrap();
-    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
+    let unpark = Unpark::new();
     let waker = Waker::from(unpark.clone());
     let mut context = Context::from_waker(&waker);
     for mut future in [tx.flush_async(), monitor.flush_async()] {
@@ -311,7 +285,7 @@ fn a_dropped_future_leaves_no_waker() {
     assert_eq!(Arc::strong_count(&unpark), 1);
     journal.poll(8, |_, _| ()).unwrap();
     execute.poll(8, |_, _| ()).unwrap();
-    assert_eq!(unpark.1.load(SeqCst), 0);
+    assert_eq!(unpark.wakes(), 0);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
@@ -18,34 +18,7 @@ use slipring::{
     tasks::{Selector, Waitable},
 };
 
-/// A waker that unparks its thread and counts its wake-ups.
-struct Unpark(Thread, AtomicUsize);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.1.fetch_add(1, Relaxed);
-        self.0.unpark();
-    }
-}
-
-/// Runs a future on this thread, which sleeps between polls. A lost wake-up fails the test.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
-    let waker = Waker::from(unpark.clone());
-    loop {
-        let woken = unpark.1.load(Relaxed);
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return value;
-        }
-        let end = Instant::now() + Duration::from_secs(30);
-        while unpark.1.load(Relaxed) == woken {
-            let left = end.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "a lost wake-up");
-            thread::park_timeout(left);
-        }
-    }
-}
+use crate::common::{Unpark, block_on};
 
 #[test]
 fn a_task_feeds_a_task() {
@@ -145,7 +118,7 @@ fn tasks_can_run_every_role_of_a_graph() {
 fn a_dropped_future_takes_no_event_and_leaves_no_waker() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(1, || 0u64).unwrap();
-    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
+    let unpark = Unpark::new();
     let waker = Waker::from(unpark.clone());
     let mut cx = Context::from_waker(&waker);
     {
@@ -153,7 +126,7 @@ fn a_dropped_future_takes_no_event_and_leaves_no_waker() {
         assert!(batch.as_mut().poll(&mut cx).is_pending());
     }
     tx.publish(|slot| *slot = 1).unwrap();
-    assert_eq!(unpark.1.load(Relaxed), 0, "the waker of a dropped future");
+    assert_eq!(unpark.wakes(), 0, "the waker of a dropped future");
     let mut ran = false;
     {
         let mut publish = pin!(tx.publish_async(|_| ran = true));
@@ -164,7 +137,7 @@ fn a_dropped_future_takes_no_event_and_leaves_no_waker() {
     let mut publish = pin!(tx.publish_async(|slot| *slot = 2));
     assert!(publish.as_mut().poll(&mut cx).is_pending());
     assert_eq!(rx.poll(1, |v, _| assert_eq!(*v, 1)).unwrap(), 1);
-    assert_eq!(unpark.1.load(Relaxed), 1, "only the release wakes the task");
+    assert_eq!(unpark.wakes(), 1, "only the release wakes the task");
     assert!(matches!(publish.as_mut().poll(&mut cx), Poll::Ready(Ok(1))));
     assert_eq!(Arc::strong_count(&unpark), 2, "a waker was left behind");
 }
@@ -210,7 +183,7 @@ fn a_task_with_a_strategy_that_does_not_park_is_polled_again() {
     let (mut tx, mut end) = (ring.producer(), ring.reader(end));
     let sending = thread::spawn(move || (0..100).for_each(|i| drop(tx.publish(|slot| *slot = i))));
     let mut seen = 0;
-    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
+    let unpark = Unpark::new();
     let waker = Waker::from(unpark.clone());
     while seen < 100 {
         let mut batch = pin!(end.batch_async(4));
@@ -329,7 +302,7 @@ fn dropping_an_armed_handle_removes_its_waker() {
 /// Runs two tasks in turn on one thread, until the first task has ended. Returns the number of
 /// results that the first task had at each poll of the second.
 fn beside_another_task(results: &Cell<u32>, first: impl Future<Output = ()>) -> Vec<u32> {
-    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
+    let unpark = Unpark::new();
     let waker = Waker::from(unpark.clone());
     let mut cx = Context::from_waker(&waker);
     let mut first = pin!(first);
@@ -340,11 +313,11 @@ fn beside_another_task(results: &Cell<u32>, first: impl Future<Output = ()>) -> 
         Poll::Pending
     }));
     loop {
-        let woken = unpark.1.load(Relaxed);
+        let woken = unpark.wakes();
         if first.as_mut().poll(&mut cx).is_ready() {
             break;
         }
-        assert_eq!(unpark.1.load(Relaxed), woken + 1, "a task whose ring is ready wakes itself");
+        assert_eq!(unpark.wakes(), woken + 1, "a task whose ring is ready wakes itself");
         assert!(second.as_mut().poll(&mut cx).is_pending());
     }
     assert_eq!(Arc::strong_count(&unpark), 2, "a waker was left in a wait queue");
@@ -515,7 +488,7 @@ fn a_wait_begins_a_new_row() {
 fn a_future_dropped_at_the_end_of_a_row_has_taken_nothing() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(SLOTS, || 0u32).unwrap();
-    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
+    let unpark = Unpark::new();
     let waker = Waker::from(unpark.clone());
     let mut cx = Context::from_waker(&waker);
     let (mut published, mut pending, mut read) = (0, 0, 0);
@@ -543,7 +516,7 @@ fn a_future_dropped_at_the_end_of_a_row_has_taken_nothing() {
         }
         assert!(pending <= 1, "the next poll succeeds");
     }
-    assert!(unpark.1.load(Relaxed) >= 2 * 3, "each dropped future has woken its task");
+    assert!(unpark.wakes() >= 2 * 3, "each dropped future has woken its task");
     assert_eq!(Arc::strong_count(&unpark), 2, "a waker was left behind");
     assert_eq!(tx.remaining(), SLOTS);
 }

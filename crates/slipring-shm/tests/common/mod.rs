@@ -22,6 +22,11 @@ pub mod observed;
 pub mod oracle;
 pub mod trace;
 
+#[path = "../../../slipring/tests/common/tasks.rs"]
+mod tasks;
+#[allow(unused_imports, reason = "each test file uses a part")]
+pub use tasks::{Unpark, block_on, block_on_counting};
+
 #[path = "../../../slipring/tests/common/watchdog.rs"]
 mod watchdog;
 pub use watchdog::watched;

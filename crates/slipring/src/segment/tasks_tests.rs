@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::for_tests::{Dead, Segment, stage};
@@ -14,46 +14,8 @@ use super::*;
 use crate::errors::WaitError;
 use crate::processes::reactors::REFUSED;
 use crate::tasks::{Selector, Waitable};
+use crate::tasks_in_tests::{Unpark, block_on_counting};
 use crate::wait::Wait;
-
-/// A waker that unparks its thread and counts its wake-ups.
-struct Unpark(Thread, AtomicUsize);
-
-impl Unpark {
-    fn new() -> Arc<Unpark> {
-        Arc::new(Unpark(thread::current(), AtomicUsize::new(0)))
-    }
-
-    fn wakes(&self) -> usize {
-        self.1.load(Relaxed)
-    }
-}
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.1.fetch_add(1, Relaxed);
-        self.0.unpark();
-    }
-}
-
-/// Runs a future on this thread, which sleeps until it is woken. Returns the value, and the number
-/// of polls. A lost wake-up leaves the thread asleep, and the watchdog ends the test.
-fn block_on<F: Future>(future: F) -> (F::Output, usize) {
-    let mut future = pin!(future);
-    let unpark = Unpark::new();
-    let waker = Waker::from(unpark.clone());
-    let mut polls = 0;
-    loop {
-        let woken = unpark.wakes();
-        polls += 1;
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return (value, polls);
-        }
-        while unpark.wakes() == woken {
-            thread::park();
-        }
-    }
-}
 
 fn poll<F: Future>(future: Pin<&mut F>, waker: &Arc<Unpark>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(&Waker::from(waker.clone())))
@@ -85,7 +47,7 @@ fn a_task_that_waits_for_an_event_is_polled_when_it_comes() {
         tx.publish(|slot| *slot = 7).unwrap();
         tx
     });
-    let (event, polls) = block_on(async { rx.batch_async(1).await.map(|batch| batch[0]) });
+    let (event, polls) = block_on_counting(async { rx.batch_async(1).await.map(|batch| batch[0]) });
     assert_eq!(event.unwrap(), 7);
     // A task that kept polling instead of sleeping would be polled thousands of times.
     assert!(polls <= 3, "{polls} polls");
@@ -103,7 +65,7 @@ fn a_task_that_waits_for_room_is_polled_when_there_is_some() {
         rx.poll(1, |_, _| ()).unwrap();
         rx
     });
-    let (published, polls) = block_on(tx.publish_async(|slot| *slot = 2));
+    let (published, polls) = block_on_counting(tx.publish_async(|slot| *slot = 2));
     assert_eq!(published.unwrap(), 2);
     assert!(polls <= 3, "{polls} polls");
     drop(releasing.join().unwrap());
@@ -154,7 +116,7 @@ fn a_waiting_task_hears_of_the_end() {
             }
             drop(tx);
         });
-        let (ended, polls) = block_on(async { rx.batch_async(1).await.map(drop) });
+        let (ended, polls) = block_on_counting(async { rx.batch_async(1).await.map(drop) });
         match fails {
             true => assert!(matches!(ended, Err(WaitError::Halted)), "{ended:?}"),
             false => assert!(matches!(ended, Err(WaitError::Closed)), "{ended:?}"),
@@ -176,19 +138,19 @@ fn a_waiting_task_hears_of_a_death() {
             thread::sleep(A_WHILE);
             segment.kill(2, rx);
         });
-        let (told, polls) = block_on(tx.publish_async(|slot| *slot = 2));
+        let (told, polls) = block_on_counting(tx.publish_async(|slot| *slot = 2));
         let Err(WaitError::PeerDead(dead)) = told else { panic!("{told:?}") };
         assert_eq!((dead.stage.as_str(), dead.pid, dead.seq), ("only", 1002, 0));
         assert!(polls <= 3, "{polls} polls");
     });
     // A later call waits again, and returns the death again.
-    let (told, _) = block_on(tx.publish_async(|slot| *slot = 2));
+    let (told, _) = block_on_counting(tx.publish_async(|slot| *slot = 2));
     assert!(matches!(told, Err(WaitError::PeerDead(_))), "{told:?}");
     // If a reader waits for an event, its call returns the death of the producer.
     let segment = one(2, OnDeath::Tell);
     let (tx, mut rx) = (segment.producer(1), segment.reader(2, 0));
     segment.kill(1, tx);
-    let (told, polls) = block_on(async { rx.batch_async(1).await.map(drop) });
+    let (told, polls) = block_on_counting(async { rx.batch_async(1).await.map(drop) });
     assert!(matches!(told, Err(WaitError::PeerDead(_))), "{told:?}");
     assert!(polls <= 3, "{polls} polls");
 }
@@ -200,7 +162,7 @@ fn a_death_that_ends_the_ring_ends_the_wait_of_a_task() {
     let (mut tx, rx) = (segment.producer(1), segment.reader(2, 0));
     (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
     segment.kill(2, rx);
-    let (failed, _) = block_on(tx.publish_async(|slot| *slot = 2));
+    let (failed, _) = block_on_counting(tx.publish_async(|slot| *slot = 2));
     assert!(matches!(failed, Err(WaitError::Failed(_))), "{failed:?}");
 }
 
@@ -394,7 +356,7 @@ fn tasks_of_one_process_wait_at_different_stages() {
         unsafe { (ring.producer(), ring.reader(0), ring.reader(1)) };
     let events = if cfg!(miri) { 20 } else { 2000 };
     let sum = |rx: &mut SegmentReader<u64>| {
-        block_on(async {
+        block_on_counting(async {
             let mut sum = 0;
             loop {
                 match rx.batch_async(8).await {
@@ -411,7 +373,7 @@ fn tasks_of_one_process_wait_at_different_stages() {
     };
     thread::scope(|scope| {
         scope.spawn(move || {
-            block_on(async {
+            block_on_counting(async {
                 for i in 0..events {
                     tx.publish_async(|slot| *slot = i).await.unwrap();
                 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports)] // each test program uses a part of this module
 
 mod child;
+mod tasks;
 mod watchdog;
 
 use std::any::Any;
@@ -13,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 pub use child::{child, ends_well, plays};
+pub use tasks::{Unpark, block_on, block_on_counting};
 pub use watchdog::watched;
 
 /// Time after which a scenario counts as hanging, also on a busy machine.

@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::Duration;
 
 use slipring::errors::JoinError;
@@ -13,39 +13,13 @@ use slipring::faults::Fault;
 use slipring::stages::ReadHandler;
 use slipring::{At, Graph, Pipeline, Wait};
 
-use crate::common::{LIMIT, Oops, PURPOSE, ends, quiet};
+use crate::common::{LIMIT, Oops, PURPOSE, Unpark, block_on, ends, quiet};
 
 const SHORT: Duration = Duration::from_millis(5);
 
-/// A waker that unparks its thread and counts its wake-ups.
-struct Unpark(Thread, AtomicUsize);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.1.fetch_add(1, SeqCst);
-        self.0.unpark();
-    }
-}
-
 fn unpark() -> (Arc<Unpark>, Waker) {
-    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
+    let unpark = Unpark::new();
     (unpark.clone(), Waker::from(unpark))
-}
-
-/// Runs a future on this thread, which sleeps until it is woken. The scenario's limit ends a lost
-/// wake-up.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let (unpark, waker) = unpark();
-    loop {
-        let woken = unpark.1.load(SeqCst);
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return value;
-        }
-        while unpark.1.load(SeqCst) == woken {
-            thread::park();
-        }
-    }
 }
 
 fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
@@ -286,10 +260,10 @@ fn a_dropped_future_leaves_no_waker() {
         assert!(poll(moved.as_mut(), &two).is_pending());
         assert!(poll(moved.as_mut(), &three).is_pending());
         drop(tx);
-        while third.1.load(SeqCst) == 0 {
+        while third.wakes() == 0 {
             thread::park();
         }
-        assert_eq!((first.1.load(SeqCst), second.1.load(SeqCst)), (0, 0));
+        assert_eq!((first.wakes(), second.wakes()), (0, 0));
         assert!(poll(moved.as_mut(), &three).is_ready());
         assert!(poll(panicking.as_mut(), &panics).is_ready());
         pipeline.join().unwrap();

@@ -4,11 +4,13 @@ use std::future::Future;
 use std::panic::panic_any;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use slipring::{Promise, Wait, errors::AwaitError, promise};
+
+use crate::common::Unpark;
 
 use crate::common::{Bomb, Fragile, PURPOSE, ends};
 
@@ -115,19 +117,13 @@ fn a_strategy_that_panics_ends_the_wait_only() {
 #[test]
 fn a_task_that_changes_its_waker_is_woken() {
     let _watched = crate::common::watched();
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
     ends("a task with changing wakers", || {
         for round in 0..200u64 {
             let (promise, awaited) = promise();
             let other = thread::spawn(move || promise.fulfil(round).unwrap());
             let mut awaited = pin!(awaited);
             let result = loop {
-                let waker = Waker::from(Arc::new(Unpark(thread::current())));
+                let waker = Waker::from(Unpark::new());
                 match awaited.as_mut().poll(&mut Context::from_waker(&waker)) {
                     Poll::Ready(result) => break result,
                     // The promise keeps the waker of the last poll.

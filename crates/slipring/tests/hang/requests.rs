@@ -19,6 +19,8 @@ use slipring::{
     handles::StartAt,
 };
 
+use crate::common::block_on;
+
 use crate::common::{PURPOSE, ends, quiet};
 
 /// The answering stage's reaction to a request.
@@ -55,24 +57,6 @@ impl Request {
             Reaction::Ignore => {}
         }
         Ok(())
-    }
-}
-
-/// Runs a task on the current thread.
-fn block_on<F: Future>(task: F) -> F::Output {
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut task = pin!(task);
-    loop {
-        match task.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
     }
 }
 

@@ -2,9 +2,8 @@
 //! selectors.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Instant;
 
@@ -14,6 +13,8 @@ use slipring::{
     stages::PRODUCER,
     tasks::Selector,
 };
+
+use crate::common::Unpark;
 
 use crate::common::LIMIT;
 use crate::{Patience, chain, graph, pair, shared, until};
@@ -132,22 +133,12 @@ fn idle_and_gating_are_told_apart() {
 
 // Tasks, streams and selectors.
 
-/// A waker that counts its wake-ups.
-#[derive(Default)]
-struct Woken(AtomicU64);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
 #[test]
 fn a_task_holds_no_thread() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(2);
-    let woken = Arc::new(Woken::default());
-    let (waker, count) = (Waker::from(woken.clone()), || woken.0.load(SeqCst));
+    let woken = Unpark::new();
+    let (waker, count) = (Waker::from(woken.clone()), || woken.wakes());
     let mut cx = Context::from_waker(&waker);
     {
         let mut batch = pin!(rx.batch_async(9));
