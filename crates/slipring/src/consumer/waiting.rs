@@ -22,10 +22,6 @@ use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter, WaitingTask};
 use crate::ring::world::World as _;
 use crate::wait::{HandleLearner, UNNOTIFIED_SLEEP, WaitStrategy as _};
 
-/// Interval at which a thread that waits for an event inside a stage's handler checks for other
-/// stages that it can run meanwhile.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
-
 /// Methods that count a handle's events and batches.
 pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
     /// Counts a finished batch; flushes the counts after every [`FLUSH_EVERY`] batches.
@@ -136,7 +132,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
 
     /// Waits inside a stage's handler, on a thread that runs stages of this ring. Meanwhile the
     /// thread runs other stages of the ring. Their events notify other queues than this handle's
-    /// queue, so the thread checks for such events once per [`LOOK_AGAIN`].
+    /// queue, so the thread checks for such events once per [`helper::LOOK_AGAIN`].
     #[cold]
     #[inline(never)]
     fn wait_helping(
@@ -150,7 +146,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
             if deadline.is_none_or(|deadline| now < deadline) && helper::step(control, deadline) {
                 return Ok(()); // The caller polls again.
             }
-            let look = now.checked_add(LOOK_AGAIN);
+            let look = now.checked_add(helper::LOOK_AGAIN);
             // The end of the interval `LOOK_AGAIN` could not be distinguished from a timeout of the
             // strategy. So if the strategy has a timeout, the thread does not check for other
             // stages during its wait.

@@ -22,7 +22,6 @@ use crate::base::sync::now;
 use crate::errors::ObserveError;
 use crate::observe::mirror::MirrorHandle;
 use crate::observe::words::{PUT, Plain, SlotRead, Words};
-use crate::ring::asked::Asked;
 use crate::ring::helper;
 use crate::ring::task_budget::TaskBudget;
 use crate::ring::words::ahead;
@@ -465,7 +464,7 @@ impl<T> Condition for Due<'_, T> {
         let is_late = || self.deadline.is_some_and(|deadline| now() >= deadline);
         let step = || helper::at(|ring| helper::step(ring, self.deadline), |_| ()).is_some();
         while !self.words.is_due::<T>(self.next) && !is_late() && step() {}
-        ControlFlow::Continue(Some(Asked::LOOK_AGAIN))
+        ControlFlow::Continue(Some(helper::LOOK_AGAIN))
     }
 }
 

@@ -24,6 +24,7 @@ use crate::base::panics::{Contained, drop_contained};
 use crate::base::sync::now;
 use crate::errors::{AwaitError, WaitError};
 use crate::ring::asked::Asked;
+use crate::ring::helper;
 use crate::wait::{
     Condition, HandleLearner, KeepWaiting, Unmet, Wait, WaitOptions, WaitStrategy, wait_until,
 };
@@ -283,7 +284,7 @@ impl<T> Awaited<T> {
             // This thread may itself run the stage that gives the answer.
             let stepped = !is_late && asked.step(deadline);
             if !stepped {
-                let look = || now().checked_add(Asked::LOOK_AGAIN);
+                let look = || now().checked_add(helper::LOOK_AGAIN);
                 let look = if asked.is_helped() { look() } else { None };
                 let until = [deadline, asked.deadline(), look].into_iter().flatten().min();
                 let notice = asked.is_inside().then_some(Asked::NAP);

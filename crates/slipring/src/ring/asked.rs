@@ -10,8 +10,6 @@ use crate::ring::askers::{AskedRing, Askers};
 use crate::ring::control::Control;
 use crate::ring::helper;
 use crate::ring::self_wait;
-use crate::ring::spec::Delivery;
-use crate::ring::words::ahead;
 
 /// In a forked child, the words of a segment are not mapped. There, the ring counts as stopped.
 impl AskedRing for Control {
@@ -28,7 +26,8 @@ impl AskedRing for Control {
         self.status.is_closing()
     }
     fn has_released(&self, stage: usize, seq: u64) -> Option<bool> {
-        (stage < self.plan.stages.len()).then(|| has_released(self, stage, seq))
+        let Control { plan, positions, .. } = self;
+        (stage < plan.stages.len()).then(|| positions.has_released(plan, stage, seq))
     }
     fn record_deadline(&self, seq: u64) -> bool {
         self.is_own_process() && self.record_deadline(self.plan.producer_party(), seq)
@@ -38,16 +37,6 @@ impl AskedRing for Control {
     }
     fn start(&self) -> u64 {
         self.start
-    }
-}
-
-fn has_released(control: &Control, stage: usize, seq: u64) -> bool {
-    let Control { plan, positions, .. } = control;
-    match plan.stages[stage].delivery {
-        // The position of a tap also tells how far other parties have announced to go, which none
-        // does any more at the end of the stream.
-        Delivery::Tap(_) => positions.held(&plan.stages[stage], seq) > 0,
-        _ => ahead(positions.position(plan, stage), seq) > 0,
     }
 }
 
@@ -66,8 +55,6 @@ impl Asked {
     /// three cases: a stage whose handle stays alive makes its last release, another process ends
     /// the wait, or the thread would wait for itself.
     pub(crate) const NAP: Duration = Duration::from_millis(10);
-    /// For a waiting thread that can run stages: the interval at which it looks for a stage to run.
-    pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
     /// Makes the handle of the request that the caller is about to publish at `seq`. The caller
     /// owns the ring.
@@ -187,9 +174,11 @@ impl Drop for Asked {
 /// the ring is closed and every stage has released the request. Returns `None` if a stage may still
 /// answer.
 pub(crate) fn ended(control: &Control, seq: u64) -> Option<WaitError> {
-    control.status.stopped().or_else(|| {
-        let drained = || (0..control.plan.stages.len()).all(|it| has_released(control, it, seq));
-        (control.status.is_closing() && drained()).then_some(WaitError::Closed)
+    let Control { plan, positions, status, .. } = control;
+    status.stopped().or_else(|| {
+        let mut stages = 0..plan.stages.len();
+        let drained = status.is_closing() && stages.all(|it| positions.has_released(plan, it, seq));
+        drained.then_some(WaitError::Closed)
     })
 }
 
@@ -203,7 +192,7 @@ fn holder(control: &Control, seq: u64) -> Option<usize> {
     let held = |stage: usize| self_wait::held(control, stage, behind);
     let first = (0..stages.len()).find(|&stage| held(stage) != 0)?;
     let may_answer = |stage: usize| {
-        !has_released(control, stage, seq)
+        !control.positions.has_released(&control.plan, stage, seq)
             && held(stage) < stages[stage].delivery.room()
             && !(0..stages.len()).any(|other| control.plan.before[stage][other] && held(other) != 0)
     };

@@ -11,10 +11,14 @@
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::sync::per_thread;
 use crate::ring::control::Control;
+
+/// Interval at which a waiting thread that can run stages looks for a stage to run: a stage that
+/// becomes ready may notify other queues than the thread's own.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Runs the stages of one graph.
 pub(crate) trait Help {

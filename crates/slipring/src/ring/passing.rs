@@ -39,7 +39,7 @@ use crate::ring::slots::Layout;
 use crate::ring::spec::Delivery;
 use crate::ring::stage::PRODUCER_QUEUE;
 use crate::ring::task_number::TaskNumber;
-use crate::ring::waits::{ASK_AGAIN, Place, Unmet, Waiter, WaitingTask};
+use crate::ring::waits::{Place, Unmet, Waiter, WaitingTask};
 use crate::ring::words::ahead;
 use crate::ring::world::World as _;
 use crate::wait::{
@@ -134,21 +134,17 @@ impl<E: Send, L: Layout> AnyRing for Core<E, L> {
 }
 
 /// Returns whether `stage` has released the event at `seq`. For a tap: whether every stage before
-/// it has, and each of its members.
+/// it has, and each of its members, which are asked last: until then, a member may join before the
+/// event.
 fn has_passed(ring: &dyn AnyRing, stage: usize, seq: u64) -> bool {
     let Control { plan, positions, .. } = ring.control();
     let it = &plan.stages[stage];
-    match it.delivery {
-        Delivery::Tap(_) => {
-            let published = || ahead(ring.published_for_tap(), seq) > 0;
-            let reached = match &it.after[..] {
-                [] => published(),
-                after => after.iter().all(|&stage| has_passed(ring, stage, seq)),
-            };
-            reached && positions.held(it, seq) > 0
-        }
-        _ => ahead(positions.position(plan, stage), seq) > 0,
-    }
+    let reached = match (&it.delivery, &it.after[..]) {
+        (Delivery::Tap(_), []) => ahead(ring.published_for_tap(), seq) > 0,
+        (Delivery::Tap(_), after) => after.iter().all(|&stage| has_passed(ring, stage, seq)),
+        _ => true,
+    };
+    reached && positions.has_released(plan, stage, seq)
 }
 
 /// The subject of a wait.
@@ -364,7 +360,9 @@ impl Condition for Pass<'_> {
         match self.goal.doomed(self.ring, self.stage, self.party) {
             Some(error) => ControlFlow::Break(error.into()),
             // A stage that becomes ready for this thread may notify another queue than its own.
-            None if helper::is_there(self.ring.control()) => ControlFlow::Continue(Some(ASK_AGAIN)),
+            None if helper::is_there(self.ring.control()) => {
+                ControlFlow::Continue(Some(helper::LOOK_AGAIN))
+            }
             None => ControlFlow::Continue(self.ring.notice()),
         }
     }
@@ -395,28 +393,70 @@ enum Source<'a> {
 /// Example: [`Producer::wait_for_async`](crate::Producer::wait_for_async).
 #[must_use = "futures do nothing unless they are polled"]
 pub struct PassAsync<'a> {
-    source: Source<'a>,
-    /// The subject of the wait, or the error with which the call began.
-    goal: Result<Goal, PassError>,
-    number: TaskNumber,
-    /// The party in whose queue the task is registered.
-    armed: Option<usize>,
+    /// The wait, or the error with which the call began.
+    wait: Result<TaskWait<'a>, PassError>,
 }
 
 impl<'a> PassAsync<'a> {
     /// Makes the future of a handle that owns `ring`.
     pub(crate) fn owned(ring: &'a dyn AnyRing, goal: Result<Goal, PassError>) -> Self {
-        PassAsync { source: Source::Owned(ring), goal, number: TaskNumber::default(), armed: None }
+        PassAsync { wait: goal.map(|goal| TaskWait::new(Source::Owned(ring), goal)) }
+    }
+}
+
+impl PassAsync<'static> {
+    /// Makes the future of an observer. `found` is the ring and the subject of the wait.
+    pub(crate) fn observed(found: Result<(Arc<dyn AnyRing>, Goal), PassError>) -> Self {
+        let wait = |(ring, goal)| TaskWait::new(Source::Observed(Arc::downgrade(&ring)), goal);
+        PassAsync { wait: found.map(wait) }
+    }
+}
+
+impl Future for PassAsync<'_> {
+    type Output = Result<(), PassError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.wait {
+            Ok(wait) => wait.poll(context.waker()),
+            Err(error) => Poll::Ready(Err(error.clone())),
+        }
+    }
+}
+
+impl std::fmt::Debug for PassAsync<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PassAsync").finish_non_exhaustive()
+    }
+}
+
+/// The wait of a task.
+struct TaskWait<'a> {
+    source: Source<'a>,
+    goal: Goal,
+    number: TaskNumber,
+    /// The party in whose queue the task is registered.
+    armed: Option<usize>,
+}
+
+impl<'a> TaskWait<'a> {
+    fn new(source: Source<'a>, goal: Goal) -> Self {
+        TaskWait { source, goal, number: TaskNumber::default(), armed: None }
+    }
+
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<(), PassError>> {
+        match &self.source {
+            &Source::Owned(ring) => self.poll_in(ring, waker),
+            Source::Observed(ring) => match ring.upgrade() {
+                Some(ring) => self.poll_in(&*ring, waker),
+                None => Poll::Ready(Err(PassError::NotRunning)),
+            },
+        }
     }
 
     fn poll_in(&mut self, ring: &dyn AnyRing, waker: &Waker) -> Poll<Result<(), PassError>> {
-        let control = ring.control();
+        let (control, goal) = (ring.control(), self.goal);
         let plan = &control.plan;
         loop {
-            let goal = match &self.goal {
-                Ok(goal) => *goal,
-                Err(error) => return Poll::Ready(Err(error.clone())),
-            };
             let stage = match goal.look(ring) {
                 Ok(stage) => stage,
                 Err(result) => return Poll::Ready(result),
@@ -463,58 +503,15 @@ impl<'a> PassAsync<'a> {
     }
 }
 
-impl PassAsync<'static> {
-    /// Makes the future of an observer. `found` is the ring and the subject of the wait.
-    pub(crate) fn observed(found: Result<(Arc<dyn AnyRing>, Goal), PassError>) -> Self {
-        let (source, goal) = match found {
-            Ok((ring, goal)) => (Source::Observed(Arc::downgrade(&ring)), Ok(goal)),
-            Err(error) => (
-                Source::Observed(Weak::<Core<u8, crate::ring::slots::Interleaved>>::new()),
-                Err(error),
-            ),
-        };
-        PassAsync { source, goal, number: TaskNumber::default(), armed: None }
-    }
-}
-
-impl Future for PassAsync<'_> {
-    type Output = Result<(), PassError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &self.source {
-            Source::Owned(ring) => {
-                let ring = *ring;
-                self.poll_in(ring, context.waker())
-            }
-            Source::Observed(ring) => match ring.upgrade() {
-                Some(ring) => self.poll_in(&*ring, context.waker()),
-                None => {
-                    let goal = self.goal.clone();
-                    Poll::Ready(goal.and(Err(PassError::NotRunning)))
-                }
-            },
-        }
-    }
-}
-
-impl Drop for PassAsync<'_> {
+impl Drop for TaskWait<'_> {
     fn drop(&mut self) {
         match &self.source {
-            Source::Owned(ring) => {
-                let ring = *ring;
-                self.disarm(ring);
-            }
+            &Source::Owned(ring) => self.disarm(ring),
             Source::Observed(ring) => {
                 if let Some(ring) = ring.upgrade() {
                     self.disarm(&*ring);
                 }
             }
         }
-    }
-}
-
-impl std::fmt::Debug for PassAsync<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PassAsync").finish_non_exhaustive()
     }
 }

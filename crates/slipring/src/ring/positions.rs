@@ -266,6 +266,17 @@ impl Positions {
         }
     }
 
+    /// Returns whether stage `number` has released the event at `seq`; for a tap, whether each of
+    /// its members has. A tap's position also tells how far other parties have announced to go,
+    /// which none does any more at the end of the stream.
+    pub(crate) fn has_released(&self, plan: &Plan, number: usize, seq: u64) -> bool {
+        let stage = &plan.stages[number];
+        match stage.delivery {
+            Delivery::Tap(_) => self.held(stage, seq) > 0,
+            _ => ahead(self.position(plan, number), seq) > 0,
+        }
+    }
+
     /// Returns a pool's landmark: a recent position of the pool's claim word (I4).
     pub(crate) fn landmark(&self, pool: &Stage) -> u64 {
         self.line(pool.landmark_line()).load(Relaxed) // no data goes with it: a position only
