@@ -178,8 +178,13 @@ impl Eviction {
     /// ```
     ///
     /// # Errors
-    /// The call fails with [`Problem::NoStage`], or with [`Problem::Evict`] and the reason. It
-    /// fails with another [`Problem`] if the name, the file or the header is refused.
+    /// - [`Problem::Name`]: the name is not allowed.
+    /// - [`Problem::Missing`]: there is no such segment.
+    /// - [`Problem::File`], [`Problem::Header`]: the file is refused, or its header.
+    /// - [`Problem::NoStage`]: the segment has no stage of this name.
+    /// - [`Problem::Evict`]: there is no process to evict there, or it cannot be evicted.
+    /// - [`Problem::Busy`]: the participant at the place was leaving at each look.
+    /// - [`Problem::System`]: a system call failed.
     pub fn find(
         name: impl AsRef<OsStr>,
         stage: &str,
@@ -193,7 +198,12 @@ impl Eviction {
     /// Example: [`Eviction::find`].
     ///
     /// # Errors
-    /// As [`Eviction::find`].
+    /// - [`Problem::Missing`]: there is no such segment.
+    /// - [`Problem::File`], [`Problem::Header`]: the file is refused, or its header.
+    /// - [`Problem::NoStage`]: the segment has no stage of this name.
+    /// - [`Problem::Evict`]: there is no process to evict there, or it cannot be evicted.
+    /// - [`Problem::Busy`]: the participant at the place was leaving at each look.
+    /// - [`Problem::System`]: a system call failed.
     pub fn find_at(
         path: impl Into<PathBuf>,
         stage: &str,
@@ -236,10 +246,14 @@ impl Eviction {
     /// Example: [`Eviction`].
     ///
     /// # Errors
-    /// The call fails with [`Problem::Evict`]. The reason is [`EvictProblem::Changed`] or
-    /// [`EvictProblem::NotPermitted`], and after `timeout` it is [`EvictProblem::NotEnded`],
-    /// [`EvictProblem::HeldByAnother`] or [`EvictProblem::HeldByReader`]. The call also fails if
-    /// the system refuses to open or map the file.
+    /// - [`Problem::Evict`] with [`EvictProblem::Changed`]: another process has taken the place
+    ///   since.
+    /// - [`Problem::Evict`] with [`EvictProblem::NotPermitted`]: the caller may not signal the
+    ///   process.
+    /// - [`Problem::Evict`], after `timeout`: [`EvictProblem::NotEnded`],
+    ///   [`EvictProblem::HeldByAnother`] or [`EvictProblem::HeldByReader`].
+    /// - [`Problem::System`], [`Problem::File`]: the system refuses a call, or to open or map the
+    ///   file.
     ///
     /// # Cost
     /// The call makes a few system calls each millisecond until the process is gone. If the file is

@@ -39,9 +39,12 @@ const LEAVING: u32 = 20;
 /// ```
 ///
 /// # Errors
-/// Fails with [`Problem::InUse`] if a participant is alive, with [`Problem::Busy`] if a process
-/// takes longer than a second to make the segment or to attach to it, and with [`Problem::Missing`]
-/// if there is no such segment.
+/// - [`Problem::Name`]: the name is not allowed.
+/// - [`Problem::InUse`]: a participant is alive.
+/// - [`Problem::Busy`]: a process takes longer than a second to make it or to attach to it.
+/// - [`Problem::Missing`]: there is no such segment.
+/// - [`Problem::File`], [`Problem::Header`]: the file is no segment, or cannot be one.
+/// - [`Problem::System`]: a system call failed.
 pub fn remove(name: impl AsRef<OsStr>) -> Result<(), SegmentError> {
     remove_location(&Location::named(name)?)
 }
@@ -52,7 +55,11 @@ pub fn remove(name: impl AsRef<OsStr>) -> Result<(), SegmentError> {
 /// Example: [`remove`].
 ///
 /// # Errors
-/// As [`remove`].
+/// - [`Problem::InUse`]: a participant is alive.
+/// - [`Problem::Busy`]: a process takes longer than a second to make it or to attach to it.
+/// - [`Problem::Missing`]: there is no such segment.
+/// - [`Problem::File`], [`Problem::Header`]: the file is no segment, or cannot be one.
+/// - [`Problem::System`]: a system call failed.
 pub fn remove_at(path: impl Into<PathBuf>) -> Result<(), SegmentError> {
     remove_location(&Location::Path(path.into()))
 }

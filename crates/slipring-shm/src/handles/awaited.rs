@@ -118,12 +118,12 @@ impl<T: Event> Awaited<T> {
     /// Example: [`PromiseSegment`](crate::promises::PromiseSegment).
     ///
     /// # Errors
-    /// The call fails with [`PromiseError::Broken`] if the owner dropped the promise, and with
-    /// [`PromiseError::Taken`] if the value was released. After the owner's death, it fails with
-    /// [`PromiseError::PeerDead`] or [`PromiseError::Ended`] if the promise was so declared. If the
-    /// wait strategy has a timeout, the call may fail with [`PromiseError::TimedOut`]. If the
-    /// handle has a request ([`of_request`](Awaited::of_request)), the call may fail with
-    /// [`PromiseError::Request`].
+    /// - [`PromiseError::Broken`]: the owner dropped the promise.
+    /// - [`PromiseError::Taken`]: the value was released.
+    /// - [`PromiseError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`PromiseError::PeerDead`], if the promise was so declared: the owner has died.
+    /// - [`PromiseError::Ended`]: the promise's ring has failed, or is damaged.
+    /// - [`PromiseError::Request`]: the request's ring ended the wait; see [`Awaited::of_request`].
     ///
     /// # Cost
     /// If the value is there, the call takes a few loads and a store. A waiting call also probes
@@ -150,8 +150,14 @@ impl<T: Event> Awaited<T> {
     /// ```
     ///
     /// # Errors
-    /// The call fails as [`wait`](Awaited::wait) does, and with [`PromiseError::TimedOut`] when the
-    /// time has passed. If the time exceeds the clock's range, the call waits without a deadline.
+    /// - [`PromiseError::Broken`]: the owner dropped the promise.
+    /// - [`PromiseError::Taken`]: the value was released.
+    /// - [`PromiseError::TimedOut`]: the time has passed.
+    /// - [`PromiseError::PeerDead`], if the promise was so declared: the owner has died.
+    /// - [`PromiseError::Ended`]: the promise's ring has failed, or is damaged.
+    /// - [`PromiseError::Request`]: the request's ring ended the wait; see [`Awaited::of_request`].
+    ///
+    /// If the time exceeds the clock's range, the call waits without a deadline.
     ///
     /// # Cost
     /// As for [`wait`](Awaited::wait).
@@ -167,7 +173,12 @@ impl<T: Event> Awaited<T> {
     /// Example: [`Awaited::wait_for`].
     ///
     /// # Errors
-    /// As for [`wait_for`](Awaited::wait_for).
+    /// - [`PromiseError::Broken`]: the owner dropped the promise.
+    /// - [`PromiseError::Taken`]: the value was released.
+    /// - [`PromiseError::TimedOut`]: `deadline` passed.
+    /// - [`PromiseError::PeerDead`], if the promise was so declared: the owner has died.
+    /// - [`PromiseError::Ended`]: the promise's ring has failed, or is damaged.
+    /// - [`PromiseError::Request`]: the request's ring ended the wait; see [`Awaited::of_request`].
     ///
     /// # Cost
     /// As for [`wait`](Awaited::wait).
@@ -182,7 +193,11 @@ impl<T: Event> Awaited<T> {
     /// Example: [`Awaited::wait_for`].
     ///
     /// # Errors
-    /// The call fails as [`wait`](Awaited::wait) does, but never with [`PromiseError::TimedOut`].
+    /// - [`PromiseError::Broken`]: the owner dropped the promise.
+    /// - [`PromiseError::Taken`]: the value was released.
+    /// - [`PromiseError::PeerDead`], if the promise was so declared: the owner has died.
+    /// - [`PromiseError::Ended`]: the promise's ring has failed, or is damaged.
+    /// - [`PromiseError::Request`]: the request's ring ended the wait; see [`Awaited::of_request`].
     ///
     /// # Cost
     /// The call takes a few loads, and a store if the value is there.

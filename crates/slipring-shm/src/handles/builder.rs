@@ -401,9 +401,18 @@ impl<C: Contents> Builder<C> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// The call fails with a [`Problem`] if the name or a number is not allowed, and with
-    /// [`Problem::Exists`], [`Problem::NoSpace`], [`Problem::MemoryShortage`] or
-    /// [`Problem::FileSizeLimit`]. It also fails if the file system is refused.
+    /// - [`Problem::Name`], [`Problem::TypeName`]: a name is not allowed.
+    /// - [`Problem::Capacity`], [`Problem::Participants`], [`Problem::Notice`],
+    ///   [`Problem::EventSize`], [`Problem::TooLarge`]: a number is not allowed.
+    /// - [`Problem::Declaration`], [`Problem::Graph`], [`Problem::StageName`],
+    ///   [`Problem::Follows`], [`Problem::Misplaced`], [`Problem::Key`], [`Problem::KeyRange`],
+    ///   [`Problem::TapDeath`], [`Problem::StageDeath`]: a stage is not allowed, or stages do not
+    ///   go together.
+    /// - [`Problem::Exists`]: the name is taken.
+    /// - [`Problem::NoSpace`], [`Problem::MemoryShortage`], [`Problem::FileSizeLimit`]: the segment
+    ///   is too large for the file system, the memory, or a limit of the process.
+    /// - [`Problem::File`]: the file system is refused.
+    /// - [`Problem::System`]: a system call failed.
     ///
     /// # Cost
     /// The kernel allocates and zeroes all bytes. If the segment has 16 MiB or more, the call first

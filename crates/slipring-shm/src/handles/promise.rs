@@ -124,8 +124,12 @@ impl<T: Event> PromiseSegment<T> {
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// The call fails as [`Segment::open`] does, and with [`Problem::NotPromise`] if the segment
-    /// holds a ring that is not a promise.
+    /// - [`Problem::Name`]: the name is not allowed.
+    /// - [`Problem::Missing`]: there is no such segment.
+    /// - [`Problem::File`], [`Problem::Header`]: the file is refused, or its header.
+    /// - [`Problem::EventType`]: the promise is of another type.
+    /// - [`Problem::NotPromise`]: the segment holds a ring that is not a promise.
+    /// - [`Problem::System`]: a system call failed.
     pub fn open(name: impl AsRef<OsStr>) -> Result<PromiseSegment<T>, SegmentError> {
         PromiseSegment::checked(Segment::open(name)?)
     }
@@ -135,7 +139,11 @@ impl<T: Event> PromiseSegment<T> {
     /// Example: [`PromiseSegment::create_at`].
     ///
     /// # Errors
-    /// As for [`open`](PromiseSegment::open).
+    /// - [`Problem::Missing`]: there is no such segment.
+    /// - [`Problem::File`], [`Problem::Header`]: the file is refused, or its header.
+    /// - [`Problem::EventType`]: the promise is of another type.
+    /// - [`Problem::NotPromise`]: the segment holds a ring that is not a promise.
+    /// - [`Problem::System`]: a system call failed.
     pub fn open_at(path: impl Into<PathBuf>) -> Result<PromiseSegment<T>, SegmentError> {
         PromiseSegment::checked(Segment::open_at(path)?)
     }
@@ -156,7 +164,10 @@ impl<T: Event> PromiseSegment<T> {
     /// ```
     ///
     /// # Errors
-    /// As for [`open`](PromiseSegment::open).
+    /// - [`Problem::File`], [`Problem::Header`]: the file is refused, or its header.
+    /// - [`Problem::EventType`]: the promise is of another type.
+    /// - [`Problem::NotPromise`]: the segment holds a ring that is not a promise.
+    /// - [`Problem::System`]: a system call failed.
     pub fn open_memfd(fd: impl AsFd, label: &str) -> Result<PromiseSegment<T>, SegmentError> {
         PromiseSegment::checked(Segment::open_memfd(fd, label)?)
     }
@@ -198,9 +209,11 @@ impl<T: Event> PromiseSegment<T> {
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// The call fails as [`Segment::attach`] does. It also fails with [`Problem::Taken`] if a
-    /// living process owns the promise, with [`Problem::Fulfilled`] or [`Problem::Broken`] if the
-    /// promise is already fulfilled or broken, and with [`Problem::Over`] if its ring has failed.
+    /// - [`Problem::Taken`]: a living process owns the promise.
+    /// - [`Problem::Fulfilled`], [`Problem::Broken`]: the promise is fulfilled or broken already.
+    /// - [`Problem::Over`]: the promise's ring has failed.
+    /// - Those of [`Segment::attach`], and [`Problem::NotPromise`] if the name refers to another
+    ///   file now.
     ///
     /// # Cost
     /// The call costs a few system calls more than [`Segment::attach`].
@@ -242,8 +255,9 @@ impl<T: Event> PromiseSegment<T> {
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// The call fails as [`Segment::attach`] does, and with [`Problem::Taken`] if a living process
-    /// has the waiter's place.
+    /// - [`Problem::Taken`]: a living process has the waiter's place.
+    /// - Those of [`Segment::attach`], and [`Problem::NotPromise`] if the name refers to another
+    ///   file now.
     ///
     /// # Cost
     /// As for [`PromiseSegment::promise`].
@@ -367,7 +381,7 @@ impl<T: Event> PromiseBuilder<T> {
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// As for [`Builder::build`].
+    /// Those of [`Builder::build`].
     ///
     /// # Cost
     /// The kernel allocates and zeroes a file of about 80 KiB plus the size of the value.
@@ -394,7 +408,8 @@ impl<T: Event> Promise<T> {
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// Fails if the ring of the promise has failed, or is damaged.
+    /// - [`WaitError::Failed`]: the promise's ring has failed.
+    /// - [`WaitError::Damaged`]: the ring's words contradict each other.
     ///
     /// # Cost
     /// The call copies the value, publishes it, and closes the ring. It makes a system call if the
@@ -420,7 +435,8 @@ impl<T: Event> Promise<T> {
     /// ```
     ///
     /// # Errors
-    /// As for [`fulfil`](Promise::fulfil).
+    /// - [`WaitError::Failed`]: the promise's ring has failed.
+    /// - [`WaitError::Damaged`]: the ring's words contradict each other.
     ///
     /// # Cost
     /// The call costs as much as [`fulfil`](Promise::fulfil), without the copy.

@@ -75,8 +75,11 @@ impl<C> Segment<C> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// The call fails with a [`Problem`] if the name, the file, the header or the event type is
-    /// refused.
+    /// - [`Problem::Name`]: the name is not allowed.
+    /// - [`Problem::Missing`]: there is no such segment.
+    /// - [`Problem::File`], [`Problem::Header`]: the file is refused, or its header.
+    /// - [`Problem::EventType`]: the segment holds events of another type.
+    /// - [`Problem::System`]: a system call failed.
     pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<C>, SegmentError>
     where
         C: Contents,
@@ -91,7 +94,10 @@ impl<C: Contents> Segment<C> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// As [`open`](Segment::open).
+    /// - [`Problem::Missing`]: there is no such segment.
+    /// - [`Problem::File`], [`Problem::Header`]: the file is refused, or its header.
+    /// - [`Problem::EventType`]: the segment holds events of another type.
+    /// - [`Problem::System`]: a system call failed.
     pub fn open_at(path: impl Into<PathBuf>) -> Result<Segment<C>, SegmentError> {
         Segment::open_location(Location::Path(path.into()))
     }
@@ -117,7 +123,9 @@ impl<C: Contents> Segment<C> {
     /// ```
     ///
     /// # Errors
-    /// As [`open`](Segment::open).
+    /// - [`Problem::File`], [`Problem::Header`]: the file is refused, or its header.
+    /// - [`Problem::EventType`]: the segment holds events of another type.
+    /// - [`Problem::System`]: a system call failed.
     pub fn open_memfd(fd: impl AsFd, label: &str) -> Result<Segment<C>, SegmentError> {
         let location = Location::Memfd(label.to_owned());
         match File::open_memfd(fd.as_fd()).and_then(checked::<C>) {
@@ -154,9 +162,17 @@ impl<C: Contents> Segment<C> {
     /// descriptor left learns of deaths, and recovers the dead.
     ///
     /// # Errors
-    /// The call fails with [`Problem::Full`], [`Problem::Busy`] or [`Problem::LocksLost`], or with
-    /// [`Problem::System`] if the process has fewer than two descriptors left. If the name now
-    /// refers to another file, the call also fails if that file is refused.
+    /// - [`Problem::Full`]: living participants have all places.
+    /// - [`Problem::Busy`]: another process is making or removing the segment, and does not end.
+    /// - [`Problem::LocksLost`]: the file system frees a lock although the file is mapped.
+    /// - [`Problem::PageSize`]: the system's pages are too large.
+    /// - [`Problem::Graph`]: the segment declares no ring that could be made, or there is no memory
+    ///   for it.
+    /// - [`Problem::System`]: a system call failed, for instance because the process has fewer than
+    ///   two descriptors left.
+    /// - [`Problem::Replaced`]: each attempt found the segment removed and made anew.
+    /// - [`Problem::File`], [`Problem::Header`], [`Problem::EventType`], [`Problem::Missing`]: the
+    ///   name now refers to another file, which is refused, or to none.
     ///
     /// # Safety
     /// The caller promises the following as long as the result, or a handle made from it, lives.
@@ -174,7 +190,7 @@ impl<C: Contents> Segment<C> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// As [`attach`](Segment::attach).
+    /// Those of [`attach`](Segment::attach).
     ///
     /// # Safety
     /// As [`attach`](Segment::attach).
@@ -317,7 +333,7 @@ impl<E: Event> Segment<E> {
     /// or store for each eight bytes.
     ///
     /// # Errors
-    /// As [`attach`](Segment::attach).
+    /// Those of [`attach`](Segment::attach).
     pub fn attach_copies(&self) -> Result<Attached<Copies<E>>, SegmentError> {
         self.attach_copies_as(&machine::program())
     }
@@ -328,7 +344,7 @@ impl<E: Event> Segment<E> {
     /// Example: [`attach_copies`](Segment::attach_copies).
     ///
     /// # Errors
-    /// As [`attach`](Segment::attach).
+    /// Those of [`attach`](Segment::attach).
     pub fn attach_copies_as(&self, name: &str) -> Result<Attached<Copies<E>>, SegmentError> {
         let participation = self.participate(name, &mut ring::settle_unattached)?;
         Attached::copying(participation).map_err(|problem| self.failed(problem))

@@ -35,9 +35,11 @@ impl<H: Handles> Attached<H> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// The call fails with [`Problem::Taken`] if a living process has the place, with
-    /// [`Problem::Over`] if the ring has ended, and with [`Problem::Producers`] if the ring has
-    /// room for several producers.
+    /// - [`Problem::Taken`]: a living process has the place.
+    /// - [`Problem::Over`]: the ring has ended.
+    /// - [`Problem::Producers`]: the ring has room for several producers.
+    /// - [`Problem::Busy`], [`Problem::System`]: the place of a dead process could not be
+    ///   recovered.
     ///
     /// # Cost
     /// The call takes a few system calls, and loads each slot's stamp.
@@ -54,9 +56,11 @@ impl<H: Handles> Attached<H> {
     /// Example: [`Builder::producers`](crate::Builder::producers).
     ///
     /// # Errors
-    /// The call fails with [`Problem::AllTaken`] if living processes have all places, with
-    /// [`Problem::Over`] if the ring has ended, and with [`Problem::Producers`] if the ring was
-    /// declared for a single producer.
+    /// - [`Problem::AllTaken`]: living processes have all places.
+    /// - [`Problem::Over`]: the ring has ended.
+    /// - [`Problem::Producers`]: the ring was declared for a single producer.
+    /// - [`Problem::Busy`], [`Problem::System`]: the place of a dead process could not be
+    ///   recovered.
     ///
     /// # Cost
     /// The call takes one compare-and-swap for each place, up to the first free place. If no place
@@ -74,9 +78,12 @@ impl<H: Handles> Attached<H> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// The call fails with [`Problem::Taken`] if a living process has the place, and with
-    /// [`Problem::NoStage`], [`Problem::Delivery`] or [`Problem::Access`] if the segment has no
-    /// reading stage of this name.
+    /// - [`Problem::Taken`]: a living process has the place.
+    /// - [`Problem::NoStage`]: the segment has no stage of this name.
+    /// - [`Problem::Delivery`]: the stage is a tap or a pool, or has shards.
+    /// - [`Problem::Access`]: the stage was declared to update events.
+    /// - [`Problem::Busy`], [`Problem::System`]: the place of a dead process could not be
+    ///   recovered.
     pub fn reader(&self, stage: &str) -> Result<Reader<H>, SegmentError> {
         let (ring, number, _) = self.places.take(stage, EACH, false)?;
         // SAFETY: I1, I2.
@@ -98,9 +105,12 @@ impl<H: Handles> Attached<H> {
     /// Example: [`Builder::tap`](crate::Builder::tap).
     ///
     /// # Errors
-    /// The call fails with [`Problem::AllTaken`] if living readers have all places, with
-    /// [`Problem::Subscribe`] if no reader can join at `start`, and with [`Problem::NoStage`] or
-    /// [`Problem::Delivery`] if the segment has no such tap.
+    /// - [`Problem::AllTaken`]: living readers have all places.
+    /// - [`Problem::Subscribe`]: no reader can join at `start`.
+    /// - [`Problem::NoStage`]: the segment has no stage of this name.
+    /// - [`Problem::Delivery`]: the stage is no tap.
+    /// - [`Problem::Busy`], [`Problem::System`]: the place of a dead process could not be
+    ///   recovered.
     ///
     /// # Cost
     /// The call takes one compare-and-swap for each place, up to the first free place, and a fence.
@@ -126,7 +136,12 @@ impl<H: Divisible> Attached<H> {
     /// Example: [`Builder::after`](crate::Builder::after).
     ///
     /// # Errors
-    /// As [`reader`](Attached::reader).
+    /// - [`Problem::Taken`]: a living process has the place.
+    /// - [`Problem::NoStage`]: the segment has no stage of this name.
+    /// - [`Problem::Delivery`]: the stage is a tap or a pool, or has shards.
+    /// - [`Problem::Access`]: the stage was declared to only read events.
+    /// - [`Problem::Busy`], [`Problem::System`]: the place of a dead process could not be
+    ///   recovered.
     pub fn updater(&self, stage: &str) -> Result<Updater<H>, SegmentError> {
         let (ring, number, _) = self.places.take(stage, EACH, true)?;
         // SAFETY: I1, I2. The stage writes.
@@ -144,9 +159,12 @@ impl<H: Divisible> Attached<H> {
     /// Example: [`Builder::pool_reader`](crate::Builder::pool_reader).
     ///
     /// # Errors
-    /// The call fails with [`Problem::AllTaken`] if living processes have all places. It fails with
-    /// [`Problem::NoStage`], [`Problem::Delivery`] or [`Problem::Access`] if the segment has no
-    /// reading pool of this name.
+    /// - [`Problem::AllTaken`]: living processes have all places.
+    /// - [`Problem::NoStage`]: the segment has no stage of this name.
+    /// - [`Problem::Delivery`]: the stage is no pool.
+    /// - [`Problem::Access`]: the stage was declared to update events.
+    /// - [`Problem::Busy`], [`Problem::System`]: the place of a dead process could not be
+    ///   recovered.
     ///
     /// # Cost
     /// The call takes one compare-and-swap for each place, up to the first free place. If no place
@@ -164,7 +182,12 @@ impl<H: Divisible> Attached<H> {
     /// Example: [`Builder::pool_updater`](crate::Builder::pool_updater).
     ///
     /// # Errors
-    /// As [`pool_reader`](Attached::pool_reader).
+    /// - [`Problem::AllTaken`]: living processes have all places.
+    /// - [`Problem::NoStage`]: the segment has no stage of this name.
+    /// - [`Problem::Delivery`]: the stage is no pool.
+    /// - [`Problem::Access`]: the stage was declared to only read events.
+    /// - [`Problem::Busy`], [`Problem::System`]: the place of a dead process could not be
+    ///   recovered.
     pub fn pool_updater(&self, pool: &str) -> Result<PoolUpdater<H>, SegmentError> {
         let (ring, number, seat) = self.places.take(pool, POOL, true)?;
         // SAFETY: I1, I2. The pool writes.
@@ -201,10 +224,13 @@ impl<H: Divisible> Attached<H> {
     /// ```
     ///
     /// # Errors
-    /// The call fails with [`Problem::Taken`] if a living process has the place, with
-    /// [`Problem::NoShard`] if the stage has no such shard, and with [`Problem::NoStage`],
-    /// [`Problem::Delivery`] or [`Problem::Access`] if the segment has no reading stage of this
-    /// name with shards.
+    /// - [`Problem::Taken`]: a living process has the place.
+    /// - [`Problem::NoShard`]: the stage has no such shard.
+    /// - [`Problem::NoStage`]: the segment has no stage of this name.
+    /// - [`Problem::Delivery`]: the stage has no shards.
+    /// - [`Problem::Access`]: the stage was declared to update events.
+    /// - [`Problem::Busy`], [`Problem::System`]: the place of a dead process could not be
+    ///   recovered.
     ///
     /// # Cost
     /// Taking the place costs as much as [`reader`](Attached::reader). To find its next event, a
@@ -221,7 +247,13 @@ impl<H: Divisible> Attached<H> {
     /// Example: [`Builder::shard_updater`](crate::Builder::shard_updater).
     ///
     /// # Errors
-    /// As [`shard_reader`](Attached::shard_reader).
+    /// - [`Problem::Taken`]: a living process has the place.
+    /// - [`Problem::NoShard`]: the stage has no such shard.
+    /// - [`Problem::NoStage`]: the segment has no stage of this name.
+    /// - [`Problem::Delivery`]: the stage has no shards.
+    /// - [`Problem::Access`]: the stage was declared to only read events.
+    /// - [`Problem::Busy`], [`Problem::System`]: the place of a dead process could not be
+    ///   recovered.
     pub fn shard_updater(
         &self,
         stage: &str,

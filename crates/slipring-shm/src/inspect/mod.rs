@@ -72,7 +72,10 @@ pub use summary::{FailureSummary, ParticipantSummary, Party, SeatSummary, StageS
 /// ```
 ///
 /// # Errors
-/// The call fails with a [`Problem`] if the name, the file or the header is refused.
+/// - [`Problem::Name`]: the name is not allowed.
+/// - [`Problem::Missing`]: there is no such segment.
+/// - [`Problem::File`], [`Problem::Header`]: the file is refused, or its header.
+/// - [`Problem::System`]: a system call failed.
 pub fn inspect(name: impl AsRef<OsStr>) -> Result<Summary, SegmentError> {
     inspect_location(&Location::named(name)?)
 }
@@ -82,7 +85,9 @@ pub fn inspect(name: impl AsRef<OsStr>) -> Result<Summary, SegmentError> {
 /// Example: [`inspect`].
 ///
 /// # Errors
-/// As [`inspect`].
+/// - [`Problem::Missing`]: there is no such segment.
+/// - [`Problem::File`], [`Problem::Header`]: the file is refused, or its header.
+/// - [`Problem::System`]: a system call failed.
 pub fn inspect_at(path: impl Into<PathBuf>) -> Result<Summary, SegmentError> {
     inspect_location(&Location::Path(path.into()))
 }

@@ -80,6 +80,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// - [`ClaimError::Gated`]: the ring is full.
     /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
     /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator
     pub fn next(&mut self) -> Result<u64, ClaimError> {
         self.next_n(1)
@@ -102,8 +104,13 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`RawProducer::next`], and [`ClaimError::Length`] if `len` is
-    /// 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::Held`]: another claim of this handle is open.
+    /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::Gated`]: fewer than `len` slots are free.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
+    /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     pub fn next_n(&mut self, len: usize) -> Result<u64, ClaimError> {
         if !self.open.is_empty() {
             return Err(ClaimError::Held { first: self.open.first_seq(), len: self.open.len() });
@@ -293,6 +300,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     ///   [shared](crate::Graph::shared), or [publishes its cursor](crate::Graph::publish_cursor).
     /// - [`BatchError::Contended`]: another worker of the pool took the event.
     /// - [`BatchError::Wait`]: no event will come any more.
+    /// - [`BatchError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator
     pub fn next(&mut self) -> Result<u64, BatchError> {
         self.available(1).map(|found| found.first_seq())
@@ -304,8 +313,13 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// Example: [`RawProducer`].
     ///
     /// # Errors
-    /// The call returns the errors of [`RawConsumer::next`], and [`BatchError::Unavailable`] if
-    /// `max` is 0.
+    /// - [`BatchError::Unavailable`]: no event is published yet, or `max` is 0.
+    /// - [`BatchError::Gated`]: an earlier stage has not released the next event, as for
+    ///   [`RawConsumer::next`].
+    /// - [`BatchError::Contended`]: another worker of the pool took the available events.
+    /// - [`BatchError::Wait`]: no event will come any more.
+    /// - [`BatchError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     pub fn available(&mut self, max: usize) -> Result<SeqRange, BatchError> {
         self.left = 0;
         let len = self.consumer.available(max)?;

@@ -79,7 +79,10 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::batch`].
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: no more events come.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited event.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
     pub fn batch_async(&mut self, max: usize) -> BatchAsync<'_, E, A, C, L> {
         BatchAsync { consumer: Some(self), max }
     }
@@ -95,7 +98,8 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// Example: [`Consumer::batch_async`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::publish`].
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
     pub fn publish_async<F: FnOnce(&mut E)>(&mut self, fill: F) -> PublishAsync<'_, E, F, L, S> {
         PublishAsync { producer: self, fill: Some(fill) }
     }
@@ -125,7 +129,8 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::publish`].
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
     pub fn ask_async<T, F: FnOnce(&mut E, Promise<T>)>(
         &mut self,
         fill: F,
@@ -155,7 +160,9 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::claim_n`].
+    /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn claim_n_async(&mut self, len: usize) -> ClaimAsync<'_, E, L, S> {
         ClaimAsync { producer: Some(self), len }
     }

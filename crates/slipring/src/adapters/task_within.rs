@@ -106,7 +106,10 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// ```
     ///
     /// # Errors
-    /// The future yields the errors of [`Consumer::batch`].
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: no more events come.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited event.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
     pub fn batch_within_async<S: Future, F: FnMut(Duration) -> S>(
         &mut self,
         max: usize,

@@ -85,8 +85,12 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Chain::run`]. Before the start, the call refuses a chain that has a
-    /// stage with a loop of its own ([`Chain::read_by`]).
+    /// - [`ErrorKind::Build`](crate::errors::ErrorKind::Build): the chain has a mistake, cannot
+    ///   start, or has a stage with a loop of its own ([`Chain::read_by`]). No handler has run.
+    /// - [`ErrorKind::Failed`](crate::errors::ErrorKind::Failed): the first failure: an error or
+    ///   panic of a handler, an error or panic of `produce`, or a passed deadline.
+    /// - [`ErrorKind::EventDrop`](crate::errors::ErrorKind::EventDrop): the run has ended well, and
+    ///   then the drop of an event panicked.
     pub fn run_inline<T>(
         mut self,
         produce: impl FnOnce(&mut Inline<'env, E, L>) -> Result<T, Fault>,
@@ -172,7 +176,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// Example: [`Chain::run_inline`].
     ///
     /// # Errors
-    /// Returns a [`WaitError`] if the graph has failed or was halted.
+    /// - [`WaitError::Halted`], [`WaitError::Failed`]: the graph was halted or has failed.
     pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
         self.make_room()?;
         self.producer.publish(fill)
@@ -198,7 +202,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Inline::publish`].
+    /// - [`WaitError::Halted`], [`WaitError::Failed`]: the graph was halted or has failed.
     pub fn ask<T>(
         &mut self,
         fill: impl FnOnce(&mut E, Promise<T>),
@@ -213,7 +217,9 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// Example: [`Inline::flush`].
     ///
     /// # Errors
-    /// Returns the errors of [`Producer::wait_for`].
+    /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
+    /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`PassError::Wait`]: the graph was halted or has failed, or `seq` is not published yet.
     pub fn wait_for(&mut self, stage: &str, seq: u64) -> Result<(), PassError> {
         self.producer.wait_for(stage, seq)
     }
@@ -235,7 +241,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Producer::flush`].
+    /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`PassError::Wait`]: the graph was halted or has failed.
     pub fn flush(&mut self) -> Result<(), PassError> {
         self.producer.flush()
     }
@@ -267,7 +274,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Inline::publish`].
+    /// - [`WaitError::Halted`], [`WaitError::Failed`]: the graph was halted or has failed.
     pub fn publish_all<I: IntoIterator>(
         &mut self,
         items: I,

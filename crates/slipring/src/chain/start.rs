@@ -72,9 +72,12 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// Returns the first failure: a handler's error or panic, a panic of the iterator or of `fill`,
-    /// or a passed deadline. If the chain cannot start, or has no stage that would see an item,
-    /// returns the first mistake in the chain ([`BuildError`](crate::errors::BuildError)).
+    /// - [`ErrorKind::Build`](crate::errors::ErrorKind::Build): the chain has a mistake, cannot
+    ///   start, or has no stage that would see an item.
+    /// - [`ErrorKind::Failed`](crate::errors::ErrorKind::Failed): the first failure: an error or
+    ///   panic of a handler, a panic of the iterator or of `fill`, or a passed deadline.
+    /// - [`ErrorKind::EventDrop`](crate::errors::ErrorKind::EventDrop): the run has ended well, and
+    ///   then the drop of an event panicked.
     pub fn feed<I: IntoIterator>(
         mut self,
         items: I,
@@ -106,7 +109,12 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Chain::feed`], and the error that `produce` returns.
+    /// - [`ErrorKind::Build`](crate::errors::ErrorKind::Build): the chain has a mistake, or cannot
+    ///   start. No handler has run.
+    /// - [`ErrorKind::Failed`](crate::errors::ErrorKind::Failed): the first failure: an error or
+    ///   panic of a handler, an error or panic of `produce`, or a passed deadline.
+    /// - [`ErrorKind::EventDrop`](crate::errors::ErrorKind::EventDrop): the run has ended well, and
+    ///   then the drop of an event panicked.
     pub fn run<T>(
         self,
         produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>,
@@ -142,7 +150,12 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Chain::run`].
+    /// - [`ErrorKind::Build`](crate::errors::ErrorKind::Build): the chain has a mistake, or cannot
+    ///   start. No handler has run.
+    /// - [`ErrorKind::Failed`](crate::errors::ErrorKind::Failed): the first failure: an error or
+    ///   panic of a handler, an error or panic of `produce`, or a passed deadline.
+    /// - [`ErrorKind::EventDrop`](crate::errors::ErrorKind::EventDrop): the run has ended well, and
+    ///   then the drop of an event panicked.
     pub fn run_shared<T>(
         self,
         produce: impl FnOnce(&mut SharedProducer<E, L>) -> Result<T, Fault>,
@@ -169,7 +182,10 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     /// ```
     ///
     /// # Errors
-    /// Returns the first mistake in the chain, or the system's refusal to start a thread.
+    /// - [`ErrorKind::Build`](crate::errors::ErrorKind::Build): the chain has a mistake, or cannot
+    ///   start.
+    /// - [`ErrorKind::Failed`](crate::errors::ErrorKind::Failed): the system refuses to start a
+    ///   thread.
     pub fn spawn(self) -> Result<(Producer<E, L>, Pipeline), Error> {
         let built = self.build(false, Caller::Leaves)?;
         let producer = Contained::new(Producer::of_run(&built.core));
@@ -183,7 +199,10 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     /// Example: [`Pipeline::join_within`].
     ///
     /// # Errors
-    /// Returns the errors of [`Chain::spawn`].
+    /// - [`ErrorKind::Build`](crate::errors::ErrorKind::Build): the chain has a mistake, or cannot
+    ///   start.
+    /// - [`ErrorKind::Failed`](crate::errors::ErrorKind::Failed): the system refuses to start a
+    ///   thread.
     pub fn spawn_shared(self) -> Result<(SharedProducer<E, L>, Pipeline), Error> {
         let built = self.build(true, Caller::Leaves)?;
         let producer = Contained::new(Producer::of_run(&built.core));

@@ -42,8 +42,9 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// ```
     ///
     /// # Errors
-    /// The call returns [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`] or
-    /// [`WaitError::Left`] if no event will come any more.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: no more events come.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
     ///
     /// [`Batch::release`]: crate::Batch::release
     #[inline]
@@ -77,8 +78,12 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// ```
     ///
     /// # Errors
-    /// The call returns any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and
-    /// [`WaitError::Closed`]. At the end of a closed stream, `for_each` returns `Ok`.
+    /// - [`WaitError::Halted`], [`WaitError::Failed`]: the graph was halted or has failed.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited event.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
+    ///
+    /// At the end of a closed stream, `for_each` returns `Ok`.
     #[doc(alias = "EventHandler")]
     #[inline]
     pub fn for_each(&mut self, f: impl FnMut(&E, At)) -> Result<u64, WaitError> {
@@ -114,8 +119,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Updating, C, L> {
     /// ```
     ///
     /// # Errors
-    /// The call returns [`WaitError::Closed`], [`WaitError::Halted`] or [`WaitError::Failed`] if no
-    /// event will come any more.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: no more events come.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
     ///
     /// [`Batch::release`]: crate::Batch::release
     #[inline]
@@ -156,8 +161,11 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Updating, C, L> {
     /// ```
     ///
     /// # Errors
-    /// The call returns any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and
-    /// [`WaitError::Closed`]. At the end of a closed stream, `for_each` returns `Ok`.
+    /// - [`WaitError::Halted`], [`WaitError::Failed`]: the graph was halted or has failed.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited event.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
+    ///
+    /// At the end of a closed stream, `for_each` returns `Ok`.
     #[doc(alias = "EventHandler")]
     #[inline]
     pub fn for_each(&mut self, f: impl FnMut(&mut E, At)) -> Result<u64, WaitError> {

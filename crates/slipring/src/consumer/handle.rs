@@ -145,11 +145,13 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// ```
     ///
     /// # Errors
-    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`], [`WaitError::Left`]:
-    ///   no event will come any more.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: no more events come.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited event.
     /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
-    /// - [`WaitError::WaitsForItself`]: only the waiting thread itself could release the awaited
-    ///   event.
+    /// - [`WaitError::PeerDead`], in segments: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`], in segments: the name no longer refers to the segment's file.
+    /// - [`WaitError::Damaged`], in segments: its words contradict each other.
     #[inline]
     pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, WaitError> {
         match self.wait_for(max, None) {
@@ -202,6 +204,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// - [`BatchError::Unavailable`]: no event is available yet.
     /// - [`BatchError::Contended`]: another worker of the pool took the available events.
     /// - [`BatchError::Wait`]: no event will come any more.
+    /// - [`BatchError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     #[inline]
     pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
         let len = self.look(max)?;
@@ -239,7 +242,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     ///
     /// # Errors
     /// - [`BatchError::TimedOut`]: the deadline passed.
-    /// - [`BatchError::Wait`]: any error of [`Consumer::batch`] except [`WaitError::TimedOut`].
+    /// - [`BatchError::Wait`]: no event will come any more, or only this thread could release it.
+    /// - [`BatchError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn batch_by(
         &mut self,
         max: usize,

@@ -65,8 +65,14 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Consumer::batch`]. After a halt, a failure, or a request to leave,
-    /// the call returns no events, even if some were there.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: no more events come.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited event.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
+    ///
+    /// After a halt, a failure, or a request to leave, the call returns no events, even if some
+    /// were there.
     pub fn batch_within(
         &mut self,
         max: usize,
@@ -96,7 +102,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     ///
     /// # Errors
     /// - [`BatchError::TimedOut`]: the deadline passed, and no event was there.
-    /// - [`BatchError::Wait`]: any error of [`Consumer::batch`] except [`WaitError::TimedOut`].
+    /// - [`BatchError::Wait`]: no event will come any more, or only this thread could release it.
+    /// - [`BatchError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn batch_within_by(
         &mut self,
         max: usize,

@@ -441,13 +441,15 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// Returns the graph's first failure: an error or panic of a handler or of `produce`, or a
-    /// passed deadline. If the graph had failed before the call, for instance because a key was
-    /// dropped, the call returns that earlier failure.
+    /// - [`ErrorKind::Build`](crate::errors::ErrorKind::Build): a stage has no handler, a `make`
+    ///   panicked, the producer was taken from the ring before, or all producers were dropped.
+    /// - [`ErrorKind::Failed`](crate::errors::ErrorKind::Failed): the graph's first failure: an
+    ///   error or panic of a handler or of `produce`, or a passed deadline. A graph that had failed
+    ///   before the call, for instance because a key was dropped, returns that earlier failure.
+    /// - [`ErrorKind::EventDrop`](crate::errors::ErrorKind::EventDrop): the run has ended well, and
+    ///   then the drop of an event panicked.
     ///
-    /// Returns a [`BuildError`] if a stage has no handler, if a `make` panicked, if the producer
-    /// was taken from the ring before, or if all producers were dropped. If the stages cannot
-    /// start, the call halts the graph.
+    /// If the stages cannot start, the call halts the graph.
     pub fn run<T>(
         self,
         produce: impl FnOnce(&mut Producer<E, L, S>) -> Result<T, Fault>,
@@ -463,7 +465,12 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
     /// Example: [`Handlers`].
     ///
     /// # Errors
-    /// Returns the errors of [`Handlers::run`], or a panic of the iterator or of `fill`.
+    /// - [`ErrorKind::Build`](crate::errors::ErrorKind::Build): the stages cannot start, as for
+    ///   [`Handlers::run`].
+    /// - [`ErrorKind::Failed`](crate::errors::ErrorKind::Failed): the graph's first failure: an
+    ///   error or panic of a handler, a panic of the iterator or of `fill`, or a passed deadline.
+    /// - [`ErrorKind::EventDrop`](crate::errors::ErrorKind::EventDrop): the run has ended well, and
+    ///   then the drop of an event panicked.
     pub fn feed<I: IntoIterator>(
         self,
         items: I,
@@ -542,8 +549,10 @@ impl<E: Send + 'static, L: Layout, S: Sharing> Handlers<'static, E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// Returns a [`BuildError`] in the same cases as [`Handlers::run`], or an error if the system
-    /// refuses to start a thread.
+    /// - [`ErrorKind::Build`](crate::errors::ErrorKind::Build): a stage has no handler, a `make`
+    ///   panicked, the producer was taken from the ring before, or all producers were dropped.
+    /// - [`ErrorKind::Failed`](crate::errors::ErrorKind::Failed): the graph had failed before the
+    ///   call, or the system refuses to start a thread.
     pub fn spawn(self) -> Result<(Producer<E, L, S>, Pipeline), Error> {
         let (built, producer) = self.prepare(Caller::Leaves)?;
         let pipeline = built.spawn()?;

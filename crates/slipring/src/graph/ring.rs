@@ -453,8 +453,11 @@ impl<E, L: Layout, S> fmt::Debug for Ring<E, L, S> {
 /// ```
 ///
 /// # Errors
-/// Returns the errors of [`Graph::build`](crate::Graph::build). To insist on a ring that takes more
-/// memory than is available, use a [`Graph`](crate::Graph).
+/// - [`BuildError::Capacity`]: `capacity` is not a power of two.
+/// - [`BuildError::MemoryShortage`]: the ring takes more memory than is available. To insist on it,
+///   use a [`Graph`](crate::Graph).
+/// - [`BuildError::Memory`]: the allocator has no memory for the ring.
+/// - [`BuildError::Factory`]: `factory` panicked.
 #[doc(alias = "spsc")]
 pub fn unicast<E>(
     capacity: usize,

@@ -111,9 +111,15 @@ impl Monitor {
     /// The call keeps the graph's memory, but does not delay the graph's end.
     ///
     /// # Errors
-    /// Returns the errors of [`Producer::wait_for`](crate::Producer::wait_for). If the graph has
-    /// not started, or is gone, the call returns [`PassError::NotRunning`]. A position that was
-    /// never published is awaited until the graph ends.
+    /// - [`PassError::NotRunning`]: the graph has not started, or is gone.
+    /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
+    /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
+    ///
+    /// A position that was never published is awaited until the graph ends.
     pub fn wait_for(&self, stage: &str, seq: u64) -> Result<(), PassError> {
         let (ring, goal) = self.goal(stage, seq)?;
         goal.wait(&*ring, None)
@@ -124,8 +130,13 @@ impl Monitor {
     /// Example: [`Producer::wait_for_by`](crate::Producer::wait_for_by).
     ///
     /// # Errors
-    /// Returns the errors of [`wait_for`](Monitor::wait_for), and [`PassError::TimedOut`] at the
-    /// deadline.
+    /// - [`PassError::NotRunning`]: the graph has not started, or is gone.
+    /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::TimedOut`]: `deadline` passed.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
+    /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     pub fn wait_for_by(&self, stage: &str, seq: u64, deadline: Instant) -> Result<(), PassError> {
         let (ring, goal) = self.goal(stage, seq)?;
         goal.wait(&*ring, Some(deadline))
@@ -137,7 +148,12 @@ impl Monitor {
     /// Example: [`Producer::wait_for_async`](crate::Producer::wait_for_async).
     ///
     /// # Errors
-    /// The future yields the errors of [`wait_for`](Monitor::wait_for).
+    /// - [`PassError::NotRunning`]: the graph has not started, or is gone.
+    /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
+    /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     pub fn wait_for_async(&self, stage: &str, seq: u64) -> PassAsync<'static> {
         PassAsync::observed(self.goal(stage, seq))
     }
@@ -158,8 +174,11 @@ impl Monitor {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Producer::flush`](crate::Producer::flush), and
-    /// [`PassError::NotRunning`].
+    /// - [`PassError::NotRunning`]: the graph has not started, or is gone.
+    /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
+    /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     pub fn flush(&self) -> Result<(), PassError> {
         let (ring, goal) = self.all_before()?;
         goal.wait(&*ring, None)
@@ -170,8 +189,11 @@ impl Monitor {
     /// Example: [`Producer::wait_for_by`](crate::Producer::wait_for_by).
     ///
     /// # Errors
-    /// Returns the errors of [`flush`](Monitor::flush), and [`PassError::TimedOut`] at the
-    /// deadline.
+    /// - [`PassError::NotRunning`]: the graph has not started, or is gone.
+    /// - [`PassError::TimedOut`]: `deadline` passed.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
+    /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     pub fn flush_by(&self, deadline: Instant) -> Result<(), PassError> {
         let (ring, goal) = self.all_before()?;
         goal.wait(&*ring, Some(deadline))
@@ -183,7 +205,10 @@ impl Monitor {
     /// Example: [`Producer::wait_for_async`](crate::Producer::wait_for_async).
     ///
     /// # Errors
-    /// The future yields the errors of [`flush`](Monitor::flush).
+    /// - [`PassError::NotRunning`]: the graph has not started, or is gone.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
+    /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     pub fn flush_async(&self) -> PassAsync<'static> {
         PassAsync::observed(self.all_before())
     }

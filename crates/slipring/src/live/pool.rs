@@ -147,7 +147,9 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     /// Example: [`Pool`].
     ///
     /// # Errors
-    /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Ended`].
+    /// - [`SubscribeError::Full`]: the pool has no room for another worker.
+    /// - [`SubscribeError::NotRunning`]: the pool belongs to no running graph.
+    /// - [`SubscribeError::Ended`]: the graph has ended.
     pub fn join(&self) -> Result<Consumer<E, A, Pooled, L>, SubscribeError> {
         let (core, stage) = self.stage_ref.find()?;
         core.control.status.check_running()?;

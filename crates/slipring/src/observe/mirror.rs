@@ -57,9 +57,9 @@ impl<T: Plain> Mirror<T> {
     /// Example: [`Mirror`].
     ///
     /// # Errors
-    /// Returns [`BuildError::Capacity`] if `capacity` is not a power of two,
-    /// [`BuildError::MemoryShortage`] if the values take more memory than is available, or
-    /// [`BuildError::Memory`] if the allocator has no memory for them.
+    /// - [`BuildError::Capacity`]: `capacity` is not a power of two.
+    /// - [`BuildError::MemoryShortage`]: the values take more memory than is available.
+    /// - [`BuildError::Memory`]: the allocator has no memory for the values.
     pub fn new(capacity: usize) -> Result<Mirror<T>, Error> {
         Ok(Mirror::starting_at(capacity, 0, false)?)
     }
@@ -76,7 +76,8 @@ impl<T: Plain> Mirror<T> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Mirror::new`], except [`BuildError::MemoryShortage`].
+    /// - [`BuildError::Capacity`]: `capacity` is not a power of two.
+    /// - [`BuildError::Memory`]: the allocator has no memory for the values.
     pub fn allow_overcommit(capacity: usize) -> Result<Mirror<T>, Error> {
         Ok(Mirror::starting_at(capacity, 0, true)?)
     }

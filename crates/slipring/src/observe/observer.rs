@@ -196,7 +196,9 @@ impl<T: Plain> Observer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`ObserveError::Unavailable`], [`ObserveError::Overrun`] or [`ObserveError::Closed`].
+    /// - [`ObserveError::Unavailable`]: there is no value that this observer has not returned.
+    /// - [`ObserveError::Overrun`]: the writer overwrote each value that the call tried to read.
+    /// - [`ObserveError::Closed`]: the mirror is closed, and has no value left.
     #[inline]
     pub fn try_next(&mut self) -> Result<Observed<T>, ObserveError> {
         self.poll(self.kept())
@@ -217,7 +219,9 @@ impl<T: Plain> Observer<T> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Observer::try_next`].
+    /// - [`ObserveError::Unavailable`]: there is no value that this observer has not returned.
+    /// - [`ObserveError::Overrun`]: the writer overwrote each value that the call tried to read.
+    /// - [`ObserveError::Closed`]: the mirror is closed, and has no value left.
     pub fn try_latest(&mut self) -> Result<Observed<T>, ObserveError> {
         let newest = self.mirror.words.completed().wrapping_sub(PUT);
         if ahead(newest, self.next) > 0 {
@@ -250,7 +254,8 @@ impl<T: Plain> Observer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`ObserveError::Closed`], or [`ObserveError::TimedOut`] if the wait strategy has a timeout.
+    /// - [`ObserveError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`ObserveError::Closed`]: the mirror is closed, and has no value left.
     pub fn latest(&mut self) -> Result<Observed<T>, ObserveError> {
         self.wait_for(Observer::try_latest, None)
     }
@@ -260,7 +265,8 @@ impl<T: Plain> Observer<T> {
     /// Example: [`Observer::next_by`].
     ///
     /// # Errors
-    /// [`ObserveError::TimedOut`] or [`ObserveError::Closed`].
+    /// - [`ObserveError::TimedOut`]: `deadline` passed.
+    /// - [`ObserveError::Closed`]: the mirror is closed, and has no value left.
     pub fn latest_by(&mut self, deadline: Instant) -> Result<Observed<T>, ObserveError> {
         self.wait_for(Observer::try_latest, Some(deadline))
     }
@@ -280,7 +286,8 @@ impl<T: Plain> Observer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`ObserveError::TimedOut`] or [`ObserveError::Closed`].
+    /// - [`ObserveError::TimedOut`]: `deadline` passed.
+    /// - [`ObserveError::Closed`]: the mirror is closed, and has no value left.
     pub fn next_by(&mut self, deadline: Instant) -> Result<Observed<T>, ObserveError> {
         self.wait_for(Observer::try_next, Some(deadline))
     }

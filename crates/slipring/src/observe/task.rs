@@ -51,7 +51,7 @@ impl<T: Plain> Observer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`ObserveError::Closed`].
+    /// - [`ObserveError::Closed`]: the mirror is closed, and has no value left.
     ///
     /// # Cost
     /// A task that waits costs the next put the call of its waker.
@@ -81,7 +81,7 @@ impl<T: Plain> Observer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`ObserveError::Closed`].
+    /// - [`ObserveError::Closed`]: the mirror is closed, and has no value left.
     pub fn latest_async(&mut self) -> ObserveAsync<'_, T> {
         ObserveAsync { observer: Some(self), look: Observer::try_latest }
     }

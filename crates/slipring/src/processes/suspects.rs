@@ -145,8 +145,10 @@ impl<E, C: BeginsAgain, L: Layout> Consumer<E, Updating, C, L> {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::Halted`], [`WaitError::Failed`], or [`WaitError::Damaged`]: no event is
-    /// released.
+    /// - [`WaitError::Halted`], [`WaitError::Failed`]: the graph was halted or has failed.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
+    ///
+    /// A call that returns an error releases no event.
     ///
     /// # Cost
     /// Costs one release, which also releases the events that a [`hold`](crate::Batch::hold) kept.

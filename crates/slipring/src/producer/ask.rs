@@ -74,8 +74,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// `slipring_shm::promises::PromiseSegment` instead.
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::publish`]. A call that returns an error has not
-    /// called `fill`.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - [`WaitError::WaitsForItself`]: only this thread could free a slot.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
+    ///
+    /// A call that returns an error has not called `fill`.
     ///
     /// # Panics
     /// A panic of `fill` fails the graph, as for [`Producer::publish`].
@@ -108,7 +112,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::try_publish`].
+    /// - [`ClaimError::Gated`]: the ring is full.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
+    /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     ///
     /// # Panics
     /// A panic of `fill` fails the graph, as for [`Producer::ask`].
@@ -135,7 +142,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::publish_by`].
+    /// - [`ClaimError::TimedOut`]: `deadline` passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free a slot.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     ///
     /// # Panics
     /// A panic of `fill` fails the graph, as for [`Producer::ask`].

@@ -29,7 +29,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::publish`].
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - [`WaitError::WaitsForItself`]: only this thread could free a slot.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
     pub fn claim(&mut self) -> Result<Slot<'_, E, L, S>, WaitError> {
         self.claim_n_by(1, None).map(Slot::new).map_err(ClaimError::without_deadline)
     }
@@ -45,7 +48,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::try_publish`].
+    /// - [`ClaimError::Gated`]: the ring is full.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
+    /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn try_claim(&mut self) -> Result<Slot<'_, E, L, S>, ClaimError> {
         Ok(Slot::new(self.try_claim_n(1)?))
     }
@@ -55,7 +61,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Example: [`Producer::publish_by`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::publish_by`].
+    /// - [`ClaimError::TimedOut`]: `deadline` passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free a slot.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn claim_by(&mut self, deadline: Instant) -> Result<Slot<'_, E, L, S>, ClaimError> {
         Ok(Slot::new(self.claim_n_by(1, Some(deadline))?))
     }
@@ -78,6 +86,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
     /// - [`ClaimError::TimedOut`]: the wait strategy's timeout passed.
     /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the slots.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     #[inline]
     pub fn claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.claim_n_by(len, None)
@@ -99,6 +108,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// - [`ClaimError::Gated`]: fewer than `len` slots are free.
     /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
     /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn try_claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.check_length(len)?;
         let seq = self.try_reserve(len as u64)?;
@@ -127,6 +137,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// - [`ClaimError::TimedOut`]: `deadline` or, if `deadline` is `None`, the wait strategy's
     ///   timeout passed.
     /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the slots.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     #[inline]
     pub fn claim_n_by(
         &mut self,

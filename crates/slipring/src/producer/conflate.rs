@@ -233,9 +233,10 @@ impl<P: Claims, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflat
     /// Example: [`Conflator`].
     ///
     /// # Errors
-    /// The call fails if the graph was closed or halted, or has failed. Between processes, the call
-    /// can also return [`WaitError::PeerDead`], as [`Conflator::send`] does; the conflator then
-    /// still keeps its values.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
+    ///
+    /// The conflator still keeps the values that the call has not published.
     pub fn flush(&mut self) -> Result<usize, WaitError> {
         while !self.kept.is_empty()
             && let Some(seq) = self.producer.reserve_now()?
@@ -271,6 +272,7 @@ impl<P: Claims, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflat
     /// - [`ClaimError::TimedOut`]: `deadline` passed. The conflator still keeps the unpublished
     ///   values.
     /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free a slot.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn flush_by(&mut self, deadline: impl Into<Option<Instant>>) -> Result<(), ClaimError> {
         let deadline = deadline.into();
         while !self.kept.is_empty() {
@@ -298,7 +300,9 @@ impl<P: Claims, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflat
     /// Example: [`Conflator::new`].
     ///
     /// # Errors
-    /// The call fails if the graph has ended, or if only this thread could free a slot.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - [`WaitError::WaitsForItself`]: only this thread could free a slot.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
     pub fn finish(mut self) -> Result<(), WaitError> {
         self.flush_by(None).map_err(ClaimError::without_deadline)
     }

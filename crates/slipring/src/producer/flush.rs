@@ -47,15 +47,17 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// [`Chain::run_inline`](crate::Chain::run_inline)), it runs these stages meanwhile.
     ///
     /// # Errors
-    /// - [`PassError::UnknownStage`] lists the graph's stages.
+    /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
     /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
-    /// - [`PassError::TimedOut`]: the timeout of the waiting strategy passed
-    ///   ([`Wait::Timeout`](crate::Wait::Timeout)).
-    /// - [`PassError::Wait`]: the graph was halted or has failed, or its deadline has passed. In a
-    ///   ring between processes, the process of the stage, or of a stage before it, has died
-    ///   ([`WaitError::PeerDead`]). Or the call would wait for itself
-    ///   ([`WaitError::WaitsForItself`]): inside a handler of this stage or of a stage before it,
-    ///   or if only this producer can publish `seq`.
+    /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`PassError::Wait`]: the graph was halted or has failed, or its deadline has passed.
+    /// - [`PassError::Wait`] with [`WaitError::WaitsForItself`]: the caller is inside a handler of
+    ///   this stage or of a stage before it, or only this producer can publish `seq`.
+    /// - [`PassError::Wait`] with [`WaitError::PeerDead`], in segments: the process of the stage,
+    ///   or of a stage before it, has died.
+    /// - [`PassError::Wait`] with [`WaitError::NameLost`] or [`WaitError::Damaged`], in segments:
+    ///   the name no longer refers to the segment's file, or the segment's words contradict each
+    ///   other.
     ///
     /// # Cost
     /// A graph without such calls pays nothing for them. A call looks for the name among the
@@ -86,8 +88,11 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`wait_for`](Producer::wait_for), and [`PassError::TimedOut`] at the
-    /// deadline.
+    /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::TimedOut`]: `deadline` passed.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
+    /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn wait_for_by(
         &mut self,
         stage: &str,
@@ -113,8 +118,10 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The future yields the errors of [`wait_for`](Producer::wait_for), but ignores the strategy's
-    /// timeout.
+    /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
+    /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn wait_for_async(&mut self, stage: &str, seq: u64) -> PassAsync<'_> {
         let goal = self.goal(stage, seq);
         PassAsync::owned(&**self.core(), goal)
@@ -141,8 +148,11 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// before the call. So a producer that keeps a claim open holds the call up.
     ///
     /// # Errors
-    /// Returns the errors of [`wait_for`](Producer::wait_for). If the ring was closed, the call
-    /// waits for the last event.
+    /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
+    /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
+    ///
+    /// If the ring was closed, the call waits for the last event.
     ///
     /// # Cost
     /// Costs what [`wait_for`](Producer::wait_for) costs for each last stage, without the name.
@@ -156,8 +166,9 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Example: [`wait_for_by`](Producer::wait_for_by).
     ///
     /// # Errors
-    /// Returns the errors of [`flush`](Producer::flush), and [`PassError::TimedOut`] at the
-    /// deadline.
+    /// - [`PassError::TimedOut`]: `deadline` passed.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
+    /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn flush_by(&mut self, deadline: Instant) -> Result<(), PassError> {
         let goal = self.all_before();
         self.wait_goal(goal, Some(deadline))
@@ -169,8 +180,8 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Example: [`wait_for_async`](Producer::wait_for_async).
     ///
     /// # Errors
-    /// The future yields the errors of [`flush`](Producer::flush), but ignores the strategy's
-    /// timeout.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
+    /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn flush_async(&mut self) -> PassAsync<'_> {
         let goal = self.all_before();
         PassAsync::owned(&**self.core(), Ok(goal))
@@ -220,7 +231,10 @@ impl<E: Send, L: Layout> Publisher<E, L> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Producer::wait_for`].
+    /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     pub fn wait_for(&self, stage: &str, seq: u64) -> Result<(), PassError> {
         self.with(|producer| producer.wait_for(stage, seq))
     }
@@ -231,7 +245,10 @@ impl<E: Send, L: Layout> Publisher<E, L> {
     /// Example: [`Producer::wait_for_by`].
     ///
     /// # Errors
-    /// The errors of [`Producer::wait_for_by`].
+    /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::TimedOut`]: `deadline` passed.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     pub fn wait_for_by(&self, stage: &str, seq: u64, deadline: Instant) -> Result<(), PassError> {
         self.with(|producer| producer.wait_for_by(stage, seq, deadline))
     }
@@ -242,7 +259,9 @@ impl<E: Send, L: Layout> Publisher<E, L> {
     /// Example: [`Producer::wait_for_async`].
     ///
     /// # Errors
-    /// The errors of [`Producer::wait_for_async`].
+    /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     pub fn wait_for_async(&self, stage: &str, seq: u64) -> PassAsync<'_> {
         let goal = self.with(|producer| producer.goal(stage, seq));
         PassAsync::owned(&**self.core(), goal)
@@ -263,7 +282,8 @@ impl<E: Send, L: Layout> Publisher<E, L> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Producer::flush`].
+    /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     pub fn flush(&self) -> Result<(), PassError> {
         self.with(SharedProducer::flush)
     }
@@ -273,7 +293,8 @@ impl<E: Send, L: Layout> Publisher<E, L> {
     /// Example: [`Producer::wait_for_by`].
     ///
     /// # Errors
-    /// The errors of [`Producer::flush_by`].
+    /// - [`PassError::TimedOut`]: `deadline` passed.
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     pub fn flush_by(&self, deadline: Instant) -> Result<(), PassError> {
         self.with(|producer| producer.flush_by(deadline))
     }
@@ -283,7 +304,7 @@ impl<E: Send, L: Layout> Publisher<E, L> {
     /// Example: [`Producer::wait_for_async`].
     ///
     /// # Errors
-    /// The errors of [`Producer::flush_async`].
+    /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     pub fn flush_async(&self) -> PassAsync<'_> {
         let goal = self.with(SharedProducer::all_before);
         PassAsync::owned(&**self.core(), Ok(goal))

@@ -113,6 +113,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
     /// - [`WaitError::WaitsForItself`]: only this thread could free a slot.
     /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::PeerDead`], in segments: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`], in segments: the name no longer refers to the segment's file.
+    /// - [`WaitError::Damaged`], in segments: its words contradict each other.
     ///
     /// A call that returns an error has not called `fill`.
     #[doc(alias = "send")]
@@ -140,6 +143,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// - [`ClaimError::Gated`]: the ring is full.
     /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
     /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     #[inline]
     pub fn try_publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
         let seq = self.try_reserve(1)?;
@@ -167,6 +171,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Errors
     /// - [`ClaimError::TimedOut`]: `deadline` passed.
     /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free a slot.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     ///
     /// A call that returns an error has not called `fill`.
     pub fn publish_by(
@@ -198,11 +203,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call fails if the graph was closed or halted, or has failed. It returns
-    /// [`WaitError::PeerDead`] if the ring is full because a process has died, and that process's
-    /// stage was declared to report this error. A call that returns an error counts no dropped
-    /// event. If a call has returned `PeerDead` and the ring is still full, the next call drops its
-    /// event again.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - [`WaitError::PeerDead`], in segments: a dead process keeps the ring full, and its stage
+    ///   was declared to report that.
+    /// - [`WaitError::NameLost`], in segments: the name no longer refers to the segment's file.
+    /// - [`WaitError::Damaged`], in segments: its words contradict each other.
+    ///
+    /// A call that returns an error counts no dropped event. If a call has returned `PeerDead` and
+    /// the ring is still full, the next call drops its event again.
     #[inline]
     pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, WaitError> {
         let seq = self.reserve_now()?;
@@ -239,9 +247,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns any error of [`Producer::publish`] except [`WaitError::TimedOut`]. Once the
-    /// call has taken an item from the iterator, no timeout of the wait strategy ends the wait for
-    /// a slot. A call that returns an error drops the item that it took last.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - [`WaitError::WaitsForItself`]: only this thread could free a slot.
+    /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
+    ///
+    /// No timeout of the wait strategy ends a wait: it would lose the item that the call has taken
+    /// from the iterator. A call that returns an error drops the item that it took last.
     pub fn publish_all<I: IntoIterator>(
         &mut self,
         items: I,
@@ -276,6 +287,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Errors
     /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
     /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the slots.
+    /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn publish_batches<I: IntoIterator>(
         &mut self,
         len: usize,

@@ -246,8 +246,10 @@ impl<E, L: Layout> Publisher<E, L> {
     /// Example: [`Publisher`].
     ///
     /// # Errors
-    /// The errors of [`Producer::publish`]. [`WaitError::WaitsForItself`] also stands for a call
-    /// inside of a closure that fills an event, if the ring is full up to that event.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - [`WaitError::WaitsForItself`]: only this thread could free a slot. Inside of a closure
+    ///   that fills an event: the ring is full up to that event.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
     #[inline]
     pub fn publish(&self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
         self.lend(|handle, used| {
@@ -270,7 +272,9 @@ impl<E, L: Layout> Publisher<E, L> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Producer::try_publish`].
+    /// - [`ClaimError::Gated`]: the ring is full.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
+    /// - [`ClaimError::Wait`]: the graph has ended.
     #[inline]
     pub fn try_publish(&self, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
         self.lend(|handle, used| {
@@ -297,7 +301,9 @@ impl<E, L: Layout> Publisher<E, L> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Producer::publish_by`], and of [`publish`](Publisher::publish).
+    /// - [`ClaimError::TimedOut`]: `deadline` passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free a slot, as for
+    ///   [`publish`](Publisher::publish).
     pub fn publish_by(
         &self,
         deadline: Instant,
@@ -323,7 +329,7 @@ impl<E, L: Layout> Publisher<E, L> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Producer::publish_or_drop`].
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
     #[inline]
     pub fn publish_or_drop(&self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, WaitError> {
         self.lend(|handle, used| match handle.reserve_now()? {
@@ -356,7 +362,7 @@ impl<E, L: Layout> Publisher<E, L> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Producer::publish`].
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
     ///
     /// # Cost
     /// A call that has to wait clones a handle.

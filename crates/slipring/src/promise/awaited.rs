@@ -123,10 +123,11 @@ impl<T> Awaited<T> {
     /// [`Chain::run_inline`](crate::Chain::run_inline)), it runs these stages while it waits.
     ///
     /// # Errors
-    /// The call returns [`AwaitError::Broken`] if the promise was dropped, [`AwaitError::Taken`] if
-    /// the value was taken, and [`AwaitError::TimedOut`] if the wait strategy's timeout passed. For
-    /// the answer to a request, it may also return [`AwaitError::Wait`] and
-    /// [`AwaitError::Skipped`].
+    /// - [`AwaitError::Broken`]: the promise was dropped.
+    /// - [`AwaitError::Taken`]: an earlier call has returned the value.
+    /// - [`AwaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`AwaitError::Wait`], for a request: its graph has ended, or the wait would never end.
+    /// - [`AwaitError::Skipped`], for a request: a stage has failed at it, and skipped it.
     ///
     /// # Cost
     /// Costs a load and a move if the value is already there. A sleeping waiter costs the promise's
@@ -153,9 +154,14 @@ impl<T> Awaited<T> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`wait`](Awaited::wait). When the given time is over, it
-    /// returns [`AwaitError::TimedOut`], and may be repeated. The given time replaces the
-    /// strategy's timeout. If the time exceeds the clock's range, the call waits without a limit.
+    /// - [`AwaitError::Broken`]: the promise was dropped.
+    /// - [`AwaitError::Taken`]: an earlier call has returned the value.
+    /// - [`AwaitError::TimedOut`]: the given time is over, which replaces the strategy's timeout.
+    ///   The call may be repeated.
+    /// - [`AwaitError::Wait`], for a request: its graph has ended, or the wait would never end.
+    /// - [`AwaitError::Skipped`], for a request: a stage has failed at it, and skipped it.
+    ///
+    /// If the time exceeds the clock's range, only the strategy's timeout limits the wait.
     ///
     /// # Cost
     /// Costs what [`wait`](Awaited::wait) costs. If the value is not there yet, the call also reads
@@ -176,7 +182,11 @@ impl<T> Awaited<T> {
     /// Example: [`wait_for`](Awaited::wait_for).
     ///
     /// # Errors
-    /// The call returns the errors of [`wait_for`](Awaited::wait_for).
+    /// - [`AwaitError::Broken`]: the promise was dropped.
+    /// - [`AwaitError::Taken`]: an earlier call has returned the value.
+    /// - [`AwaitError::TimedOut`]: `deadline` passed. The call may be repeated.
+    /// - [`AwaitError::Wait`], for a request: its graph has ended, or the wait would never end.
+    /// - [`AwaitError::Skipped`], for a request: a stage has failed at it, and skipped it.
     ///
     /// # Cost
     /// Costs what [`wait_for`](Awaited::wait_for) costs.
@@ -201,9 +211,10 @@ impl<T> Awaited<T> {
     /// ```
     ///
     /// # Errors
-    /// The call returns [`AwaitError::Broken`] if the promise was dropped, and
-    /// [`AwaitError::Taken`] if the value was taken. For the answer to a request, it may also
-    /// return [`AwaitError::Wait`] and [`AwaitError::Skipped`].
+    /// - [`AwaitError::Broken`]: the promise was dropped.
+    /// - [`AwaitError::Taken`]: an earlier call has returned the value.
+    /// - [`AwaitError::Wait`], for a request: its graph has ended without an answer.
+    /// - [`AwaitError::Skipped`], for a request: a stage has failed at it, and skipped it.
     ///
     /// # Cost
     /// Costs a load, and a move if the value is there. If the answer to a request is not there, the

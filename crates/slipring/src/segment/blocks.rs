@@ -82,8 +82,14 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::publish`]. A call that returns an error has not
-    /// called `fill`.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - [`WaitError::WaitsForItself`]: only this thread could free a slot.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::PeerDead`]: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`]: the segment's name no longer refers to its file.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
+    ///
+    /// A call that returns an error has not called `fill`.
     ///
     /// # Cost
     /// Costs what [`Producer::publish`] costs.
@@ -98,7 +104,10 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// Example: [`BlockProducer::publish`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::try_publish`].
+    /// - [`ClaimError::Gated`]: the ring is full.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
+    /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn try_publish(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u64, ClaimError> {
         let mut claim = self.try_claim_n(1)?;
         fill(&mut claim[0]);
@@ -110,7 +119,9 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// Example: [`BlockProducer::publish`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::publish_by`].
+    /// - [`ClaimError::TimedOut`]: `deadline` passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the block.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn publish_by(
         &mut self,
         deadline: Instant,
@@ -126,7 +137,10 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// Example: [`BlockClaim`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::claim_n`].
+    /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the blocks.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn claim_n(&mut self, len: usize) -> Result<BlockClaim<'_, S>, ClaimError> {
         self.claim_n_by(len, None)
     }
@@ -136,7 +150,11 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// Example: [`BlockClaim`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::try_claim_n`].
+    /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::Gated`]: fewer than `len` blocks are free.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
+    /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn try_claim_n(&mut self, len: usize) -> Result<BlockClaim<'_, S>, ClaimError> {
         let view = self.block_view();
         Ok(BlockClaim { slots: self.tx.try_claim_n(len)?, view })
@@ -147,7 +165,11 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// Example: [`BlockClaim`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::claim_n_by`].
+    /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::TimedOut`]: `deadline` or, if `deadline` is `None`, the wait strategy's
+    ///   timeout passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the blocks.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn claim_n_by(
         &mut self,
         len: usize,
@@ -306,7 +328,13 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// Example: [`BlockBatch`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::batch`].
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: no more blocks come.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited block.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::PeerDead`]: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`]: the segment's name no longer refers to its file.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
     pub fn batch(&mut self, max: usize) -> Result<BlockBatch<'_, A, C>, WaitError> {
         let view = self.block_view();
         Ok(BlockBatch { batch: self.rx.batch(max)?, view })
@@ -317,7 +345,10 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// Example: [`BlockBatch`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::try_batch`].
+    /// - [`BatchError::Unavailable`]: no block is available yet.
+    /// - [`BatchError::Contended`]: another worker of the pool took the available blocks.
+    /// - [`BatchError::Wait`]: no block will come any more.
+    /// - [`BatchError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn try_batch(&mut self, max: usize) -> Result<BlockBatch<'_, A, C>, BatchError> {
         let view = self.block_view();
         Ok(BlockBatch { batch: self.rx.try_batch(max)?, view })
@@ -328,7 +359,9 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// Example: [`BlockBatch`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::batch_by`].
+    /// - [`BatchError::TimedOut`]: the deadline passed.
+    /// - [`BatchError::Wait`]: no block will come any more, or only this thread could release it.
+    /// - [`BatchError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn batch_by(
         &mut self,
         max: usize,
@@ -363,7 +396,13 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::batch_within`].
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: no more blocks come.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited block.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::PeerDead`]: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`]: the segment's name no longer refers to its file.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
     pub fn batch_within(
         &mut self,
         max: usize,
@@ -379,7 +418,11 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// Example: [`BlockClaim`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::poll`](crate::Consumer::poll).
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: no more blocks come.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::PeerDead`]: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`]: the segment's name no longer refers to its file.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
     pub fn poll(
         &mut self,
         max: usize,
@@ -419,7 +462,13 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// Example: [`BlockProducer::publish`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::for_each`](crate::Consumer::for_each).
+    /// - [`WaitError::Halted`], [`WaitError::Failed`]: the graph was halted or has failed.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited block.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::PeerDead`]: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`]: the segment's name no longer refers to its file.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
     pub fn for_each(&mut self, mut handle: impl FnMut(&[u8], At)) -> Result<u64, WaitError> {
         let most = (RELEASE_BYTES / self.size.max(1)).max(1);
         let mut handled = 0;
@@ -464,7 +513,8 @@ impl<C: BeginsAgain> BlockConsumer<Updating, C> {
     /// Example: [`Consumer::pass_over_suspects`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::pass_over_suspects`].
+    /// - [`WaitError::Halted`], [`WaitError::Failed`]: the graph was halted or has failed.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
     pub fn pass_over_suspects(&mut self) -> Result<u64, WaitError> {
         self.rx.pass_over_suspects()
     }

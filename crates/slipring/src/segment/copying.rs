@@ -88,7 +88,13 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// Example: [`CopyingConsumer`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::batch`](crate::Consumer::batch).
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: no more events come.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited event.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::PeerDead`]: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`]: the segment's name no longer refers to its file.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "an iterator has no error of its own")]
     pub fn next(&mut self) -> Result<(E, u64), WaitError> {
@@ -116,7 +122,10 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::try_batch`](crate::Consumer::try_batch).
+    /// - [`BatchError::Unavailable`]: no event is available yet.
+    /// - [`BatchError::Contended`]: another worker of the pool took the available events.
+    /// - [`BatchError::Wait`]: no event will come any more.
+    /// - [`BatchError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     #[inline]
     pub fn try_next(&mut self) -> Result<(E, u64), BatchError> {
         self.release();
@@ -144,7 +153,9 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::batch_by`](crate::Consumer::batch_by).
+    /// - [`BatchError::TimedOut`]: the deadline passed.
+    /// - [`BatchError::Wait`]: no event will come any more, or only this thread could release it.
+    /// - [`BatchError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn next_by(&mut self, deadline: Instant) -> Result<(E, u64), BatchError> {
         self.release();
         let batch = self.inner.batch_by(1, deadline)?;
@@ -174,8 +185,15 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::batch`](crate::Consumer::batch). A call that
-    /// returns an error copies no event.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: no more events come.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited event.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::PeerDead`]: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`]: the segment's name no longer refers to its file.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
+    ///
+    /// A call that returns an error copies no event.
     pub fn read_batch(&mut self, events: &mut [E]) -> Result<(u64, usize), WaitError> {
         self.release();
         let batch = self.inner.batch(events.len())?;
@@ -189,8 +207,12 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// Example: [`CopyingConsumer::read_batch`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::try_batch`](crate::Consumer::try_batch). A call
-    /// that returns an error copies no event.
+    /// - [`BatchError::Unavailable`]: no event is available yet.
+    /// - [`BatchError::Contended`]: another worker of the pool took the available events.
+    /// - [`BatchError::Wait`]: no event will come any more.
+    /// - [`BatchError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
+    ///
+    /// A call that returns an error copies no event.
     pub fn try_read_batch(&mut self, events: &mut [E]) -> Result<(u64, usize), BatchError> {
         self.release();
         let batch = self.inner.try_batch(events.len())?;
@@ -205,8 +227,11 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// Example: [`CopyingConsumer::read_batch`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::batch_by`](crate::Consumer::batch_by). A call
-    /// that returns an error copies no event.
+    /// - [`BatchError::TimedOut`]: the deadline passed.
+    /// - [`BatchError::Wait`]: no event will come any more, or only this thread could release it.
+    /// - [`BatchError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
+    ///
+    /// A call that returns an error copies no event.
     pub fn read_batch_by(
         &mut self,
         deadline: Instant,
@@ -259,7 +284,13 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Reading, C> {
     /// Example: [`CopyingConsumer`].
     ///
     /// # Errors
-    /// The call returns the errors of [`CopyingConsumer::next`], except [`WaitError::Closed`].
+    /// - [`WaitError::Halted`], [`WaitError::Failed`]: the graph was halted or has failed.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited event.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::PeerDead`]: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`]: the segment's name no longer refers to its file.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
     pub fn for_each(&mut self, mut f: impl FnMut(E, u64)) -> Result<u64, WaitError> {
         let mut count = 0;
         loop {
@@ -335,7 +366,12 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Updating, C> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`CopyingConsumer::next`], except [`WaitError::Closed`].
+    /// - [`WaitError::Halted`], [`WaitError::Failed`]: the graph was halted or has failed.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited event.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::PeerDead`]: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`]: the segment's name no longer refers to its file.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
     pub fn for_each(&mut self, mut f: impl FnMut(&mut E, u64)) -> Result<u64, WaitError> {
         let mut count = 0;
         loop {

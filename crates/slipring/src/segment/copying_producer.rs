@@ -58,8 +58,14 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// Example: [`CopyingProducer`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::publish`](crate::Producer::publish). A call that
-    /// returns an error publishes nothing.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - [`WaitError::WaitsForItself`]: only this thread could free a slot.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::PeerDead`]: a process that holds the call up has died.
+    /// - [`WaitError::NameLost`]: the segment's name no longer refers to its file.
+    /// - [`WaitError::Damaged`]: the words of the segment contradict each other.
+    ///
+    /// A call that returns an error publishes nothing.
     #[inline]
     pub fn publish(&mut self, event: &E) -> Result<u64, WaitError> {
         let seq = match self.inner.reserve(1) {
@@ -88,7 +94,10 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::try_publish`](crate::Producer::try_publish).
+    /// - [`ClaimError::Gated`]: the ring is full.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
+    /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     #[inline]
     pub fn try_publish(&mut self, event: &E) -> Result<u64, ClaimError> {
         self.try_publish_batch(std::slice::from_ref(event))
@@ -100,7 +109,9 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// Example: [`CopyingProducer::try_publish`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Producer::publish_by`](crate::Producer::publish_by).
+    /// - [`ClaimError::TimedOut`]: `deadline` passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the slot.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn publish_by(&mut self, deadline: Instant, event: &E) -> Result<u64, ClaimError> {
         self.publish_batch_by(deadline, std::slice::from_ref(event))
     }
@@ -111,9 +122,12 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// Example: [`CopyingProducer`].
     ///
     /// # Errors
-    /// The call returns [`ClaimError::Length`] if `events` is empty or longer than the ring, and
-    /// otherwise the errors of [`Producer::claim_n`](crate::Producer::claim_n). A call that returns
-    /// an error publishes nothing.
+    /// - [`ClaimError::Length`]: `events` is empty or longer than the ring.
+    /// - [`ClaimError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the slots.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
+    ///
+    /// A call that returns an error publishes nothing.
     pub fn publish_batch(&mut self, events: &[E]) -> Result<u64, ClaimError> {
         self.inner.check_length(events.len())?;
         let seq = self.inner.reserve_by(events.len() as u64, None)?;
@@ -125,8 +139,11 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// Example: [`CopyingProducer::try_publish`].
     ///
     /// # Errors
-    /// The call returns [`ClaimError::Length`] if `events` is empty or longer than the ring, and
-    /// otherwise the errors of [`Producer::try_claim_n`](crate::Producer::try_claim_n).
+    /// - [`ClaimError::Length`]: `events` is empty or longer than the ring.
+    /// - [`ClaimError::Gated`]: the ring has no room for all events.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
+    /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     #[inline]
     pub fn try_publish_batch(&mut self, events: &[E]) -> Result<u64, ClaimError> {
         self.inner.check_length(events.len())?;
@@ -140,8 +157,10 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// Example: [`CopyingProducer::try_publish`].
     ///
     /// # Errors
-    /// The call returns [`ClaimError::Length`] if `events` is empty or longer than the ring, and
-    /// otherwise the errors of [`Producer::claim_n_by`](crate::Producer::claim_n_by).
+    /// - [`ClaimError::Length`]: `events` is empty or longer than the ring.
+    /// - [`ClaimError::TimedOut`]: `deadline` passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the slots.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn publish_batch_by(&mut self, deadline: Instant, events: &[E]) -> Result<u64, ClaimError> {
         self.inner.check_length(events.len())?;
         let seq = self.inner.reserve_by(events.len() as u64, Some(deadline))?;

@@ -160,8 +160,9 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns [`MessageError::TooLong`], or the errors of
-    /// [`Producer::claim_n`](crate::Producer::claim_n).
+    /// - [`MessageError::TooLong`]: the message exceeds [`max_len`](MessageProducer::max_len).
+    /// - [`MessageError::Claim`]: the claim ended by [`ClaimError::TimedOut`] or
+    ///   [`ClaimError::Wait`].
     ///
     /// # Cost
     /// A call costs a claim of the message's cells, the copy, and a store. A message that does not
@@ -177,8 +178,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// The call returns the errors of [`MessageProducer::publish`], [`ClaimError::Gated`] if there
-    /// is no room, and [`ClaimError::Contended`] if other producers claim meanwhile.
+    /// [`MessageError::TooLong`], or [`MessageError::Claim`] with [`ClaimError::Gated`],
+    /// [`ClaimError::Contended`] or [`ClaimError::Wait`].
     pub fn try_publish(&mut self, kind: u32, message: &[u8]) -> Result<u64, MessageError> {
         let mut claim = self.claimed(message.len(), Patience::None)?;
         claim.copy_from_slice(message);
@@ -190,7 +191,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// The call returns the errors of [`MessageProducer::publish`], and [`ClaimError::TimedOut`].
+    /// [`MessageError::TooLong`]; [`ClaimError::TimedOut`] or [`ClaimError::Wait`] of the claim.
     pub fn publish_by(
         &mut self,
         deadline: Instant,
@@ -208,7 +209,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// Example: [`MessageClaim`].
     ///
     /// # Errors
-    /// The call returns the errors of [`MessageProducer::publish`].
+    /// Those of [`MessageProducer::publish`].
     pub fn claim(&mut self, len: usize) -> Result<MessageClaim<'_, S>, MessageError> {
         self.claimed(len, Patience::Until(None))
     }
@@ -378,8 +379,12 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// Example: [`MessageBatch`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::batch`](crate::Consumer::batch), and
-    /// [`WaitError::Damaged`] if a header contradicts the cells that were published with it.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the stream is over.
+    /// - [`WaitError::Left`]: a call asked this reader to leave its tap.
+    /// - [`WaitError::WaitsForItself`]: only this thread could release the awaited message.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::PeerDead`], [`WaitError::NameLost`]: a death, or a lost name of the segment.
+    /// - [`WaitError::Damaged`]: the segment's words, or a header and its cells, do not fit.
     pub fn batch(&mut self) -> Result<MessageBatch<'_, C>, WaitError> {
         let cells = loop {
             let batch = self.rx.batch(usize::MAX)?;
@@ -396,8 +401,8 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// Example: [`MessageBatch`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::batch_by`](crate::Consumer::batch_by), and
-    /// [`WaitError::Damaged`].
+    /// [`BatchError::TimedOut`], or [`BatchError::Wait`] with another error of
+    /// [`MessageConsumer::batch`].
     pub fn batch_by(&mut self, deadline: Instant) -> Result<MessageBatch<'_, C>, BatchError> {
         let cells = loop {
             let batch = self.rx.batch_by(usize::MAX, deadline)?;
@@ -414,8 +419,8 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// Example: [`MessageBatch`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::try_batch`](crate::Consumer::try_batch), and
-    /// [`WaitError::Damaged`].
+    /// [`BatchError::Unavailable`], [`BatchError::Contended`], or [`BatchError::Wait`] with an
+    /// error of [`MessageConsumer::batch`] that needs no wait.
     pub fn try_batch(&mut self) -> Result<MessageBatch<'_, C>, BatchError> {
         let cells = loop {
             let batch = self.rx.try_batch(usize::MAX)?;
@@ -433,8 +438,7 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::poll`](crate::Consumer::poll), and
-    /// [`WaitError::Damaged`].
+    /// Those of [`MessageConsumer::try_batch`] in [`BatchError::Wait`].
     pub fn poll(&mut self, mut handle: impl FnMut(Message<'_>)) -> Result<u64, WaitError> {
         match self.try_batch() {
             Ok(batch) => Ok(batch.handle(&mut handle)),
@@ -448,8 +452,7 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::for_each`](crate::Consumer::for_each), and
-    /// [`WaitError::Damaged`].
+    /// Those of [`MessageConsumer::batch`], except [`WaitError::Closed`].
     pub fn for_each(&mut self, mut handle: impl FnMut(Message<'_>)) -> Result<u64, WaitError> {
         let mut handled = 0;
         loop {

@@ -116,7 +116,13 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     /// Example: [`RawBlockProducer`].
     ///
     /// # Errors
-    /// The call returns the errors of [`RawProducer::next_n`].
+    /// - [`ClaimError::Held`]: another claim of this handle is open.
+    /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::Gated`]: fewer than `len` blocks are free.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
+    /// - [`ClaimError::Wait`]: the graph has ended.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     pub fn try_claim(&mut self, len: usize) -> Result<u64, ClaimError> {
         let first = self.tx.next_n(len)?;
         self.open = Some((first, self.tx.claimed()));
@@ -129,7 +135,13 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     /// Example: [`RawBlockProducer`].
     ///
     /// # Errors
-    /// The call returns the errors of [`RawProducer::next_n`], and [`ClaimError::TimedOut`].
+    /// - [`ClaimError::Held`]: another claim of this handle is open.
+    /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::TimedOut`]: `deadline` or, if `deadline` is `None`, the wait strategy's
+    ///   timeout passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the blocks.
+    /// - [`ClaimError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     pub fn claim_by(
         &mut self,
         len: usize,
@@ -244,7 +256,12 @@ impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
     /// Example: [`RawBlockProducer`].
     ///
     /// # Errors
-    /// The call returns the errors of [`RawConsumer::available`].
+    /// - [`BatchError::Unavailable`]: no block is published yet, or `max` is 0.
+    /// - [`BatchError::Gated`]: an earlier stage has not released the next block.
+    /// - [`BatchError::Contended`]: another worker of the pool took the available blocks.
+    /// - [`BatchError::Wait`]: no block will come any more.
+    /// - [`BatchError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     pub fn available(&mut self, max: usize) -> Result<SeqRange, BatchError> {
         self.lent = None;
         let rx = self.rx.as_mut().ok_or(BatchError::Unavailable)?;
@@ -258,8 +275,12 @@ impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
     /// Example: [`RawBlockProducer`].
     ///
     /// # Errors
-    /// The call returns the errors of [`Consumer::batch_by`](crate::Consumer::batch_by), and
-    /// [`BatchError::Contended`].
+    /// - [`BatchError::TimedOut`]: the deadline passed.
+    /// - [`BatchError::Unavailable`]: `max` is 0.
+    /// - [`BatchError::Contended`]: another worker of the pool took the available blocks.
+    /// - [`BatchError::Wait`]: no block will come any more, or only this thread could release it.
+    /// - [`BatchError::Wait`], too: `PeerDead`, `NameLost` or `Damaged` of a
+    ///   [`WaitError`](crate::errors::WaitError).
     pub fn wait_by(&mut self, max: usize, deadline: Instant) -> Result<SeqRange, BatchError> {
         self.lent = None;
         if let Some(rx) = self.rx.take() {

@@ -298,7 +298,11 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// does.
     ///
     /// # Errors
-    /// The call returns the errors of [`Tap::subscribe`](crate::Tap::subscribe).
+    /// - [`SubscribeError::Overwritten`], [`SubscribeError::NotYet`]: no reader can join at
+    ///   `start`.
+    /// - [`SubscribeError::Full`]: the tap has no room for another reader.
+    /// - [`SubscribeError::NotRunning`]: the ring is gone.
+    /// - [`SubscribeError::Ended`]: the graph was halted or has failed.
     ///
     /// # Panics
     /// Panics if the stage with this index is not a tap.
