@@ -149,7 +149,14 @@ pub struct Eviction {
 /// Example: [`Eviction`], whose two calls this function makes.
 ///
 /// # Errors
-/// As [`Eviction::find`] and [`Eviction::kill`].
+/// - [`Problem::Name`]: the name is not allowed.
+/// - [`Problem::Missing`]: there is no such segment.
+/// - [`Problem::File`], [`Problem::Header`]: the file is refused, or its header.
+/// - [`Problem::NoStage`]: the segment has no stage of this name.
+/// - [`Problem::Evict`]: there is no process to evict, it cannot be evicted, or it has not ended in
+///   time.
+/// - [`Problem::Busy`]: the participant at the place was leaving at each look.
+/// - [`Problem::System`]: a system call failed.
 ///
 /// [`OnDeath`]: crate::OnDeath
 pub fn evict(name: impl AsRef<OsStr>, stage: &str) -> Result<Occupant, SegmentError> {

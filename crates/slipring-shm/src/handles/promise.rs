@@ -381,7 +381,14 @@ impl<T: Event> PromiseBuilder<T> {
     /// Example: [`PromiseSegment`].
     ///
     /// # Errors
-    /// Those of [`Builder::build`].
+    /// - [`Problem::Name`], [`Problem::Participants`], [`Problem::Notice`]: the name, or a number,
+    ///   is not allowed.
+    /// - [`Problem::EventSize`], [`Problem::TooLarge`]: a segment cannot hold such a value.
+    /// - [`Problem::Exists`]: the name is taken.
+    /// - [`Problem::NoSpace`], [`Problem::MemoryShortage`], [`Problem::FileSizeLimit`]: the segment
+    ///   is too large for the file system, the memory, or a limit of the process.
+    /// - [`Problem::File`]: the file system is refused.
+    /// - [`Problem::System`]: a system call failed.
     ///
     /// # Cost
     /// The kernel allocates and zeroes a file of about 80 KiB plus the size of the value.
