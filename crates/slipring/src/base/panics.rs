@@ -76,6 +76,13 @@ pub(crate) fn drop_contained<T>(value: T) -> Option<String> {
     catch_unwind(AssertUnwindSafe(move || drop(value))).err().map(panic_message)
 }
 
+/// Calls a user's closure or waker, and contains a panic of the call.
+pub(crate) fn call_contained(call: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+        drop_payload(panic);
+    }
+}
+
 /// Drops a panic's payload. If that drop panics, the payload of the new panic is leaked, because
 /// its drop could panic, too.
 pub(crate) fn drop_payload(panic: Box<dyn Any + Send>) {

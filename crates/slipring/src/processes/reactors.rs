@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::base::panics::drop_payload;
+use crate::base::panics::{call_contained, drop_payload};
 use crate::base::sync::{Arc, Instant, Relaxed, Statistic, Weak, now, start_thread};
 use crate::ring::waits::{NumberedQueue, Place, WaitingTask};
 use crate::wait::queue::WaitQueue;
@@ -186,8 +186,6 @@ fn turn(
 /// woken all the same.
 fn wake(tasks: Vec<Task>) {
     for task in tasks {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.waker.wake())) {
-            drop_payload(panic);
-        }
+        call_contained(|| task.waker.wake());
     }
 }

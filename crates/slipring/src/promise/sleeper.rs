@@ -1,9 +1,8 @@
 //! The sleeper of a promise: a thread or a task that waits for one notification.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-use crate::base::panics::drop_payload;
+use crate::base::panics::call_contained;
 use crate::base::sync::{Thread, this_thread};
 
 /// A thread or a task that waits for a promise.
@@ -25,11 +24,7 @@ impl Sleeper {
     pub(super) fn wake(self) {
         match self {
             Sleeper::Thread(thread) => thread.unpark(),
-            Sleeper::Task(waker) => {
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                    drop_payload(panic);
-                }
-            }
+            Sleeper::Task(waker) => call_contained(|| waker.wake()),
         }
     }
 }

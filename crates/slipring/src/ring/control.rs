@@ -354,12 +354,15 @@ impl Control {
         match self.membership.acquire_worker(pool, &self.plan.stages[pool]) {
             Err(PoolIsOver) => Err(self.status.stopped().unwrap_or(WaitError::Closed)),
             // After the end, tickets keep their seats (`worker::I6`).
-            Ok(None) => {
-                let ended = self.status.ended(self.positions.position(&self.plan, pool));
-                ended.map_or(Ok(None), Err)
-            }
+            Ok(None) => self.stage_ended(pool).map_or(Ok(None), Err),
             Ok(seat) => Ok(seat),
         }
+    }
+
+    /// Returns why no event will ever come behind those that `stage` has released, or `None` if an
+    /// event may still come.
+    pub(crate) fn stage_ended(&self, stage: usize) -> Option<WaitError> {
+        self.status.ended(self.positions.position(&self.plan, stage))
     }
 
     /// Leaves a chunk for another worker of the pool, and notifies the pool's queue.

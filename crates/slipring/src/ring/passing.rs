@@ -40,7 +40,7 @@ use crate::ring::spec::Delivery;
 use crate::ring::stage::PRODUCER_QUEUE;
 use crate::ring::task_number::TaskNumber;
 use crate::ring::waits::{Place, Unmet, Waiter, WaitingTask};
-use crate::ring::words::ahead;
+use crate::ring::words::{ahead, earlier};
 use crate::ring::world::World as _;
 use crate::wait::{
     Bystander, Condition, HandleLearner, KeepWaiting, SleepPlace, WaitOptions, WaitStrategy as _,
@@ -101,7 +101,7 @@ impl<E: Send, L: Layout> AnyRing for Core<E, L> {
             return positions.cursor();
         }
         let last = plan.gating.iter().map(|&stage| positions.position(plan, stage));
-        let least = last.min_by(|a, b| ahead(*a, *b).cmp(&0)).unwrap_or(*start);
+        let least = last.reduce(earlier).unwrap_or(*start);
         match plan.many_producers {
             true => self.control.claimed(least).0,
             false => least.wrapping_add(self.claimed_after(least)),

@@ -5,7 +5,7 @@ use crate::base::sync::Relaxed;
 use crate::errors::{Report, StageReport};
 use crate::ring::control::Control;
 use crate::ring::spec::Delivery;
-use crate::ring::words::ahead;
+use crate::ring::words::{ahead, earlier, later};
 
 /// Returns the position before which all events are published or, with many producers, claimed.
 /// Returns `None` if no shared word holds that position.
@@ -45,15 +45,9 @@ pub(crate) fn report(control: &Control) -> Report {
         .map(|stage| control.positions.position(&control.plan, stage))
         .collect();
     let published = published(control, &positions);
-    let newest =
-        published.into_iter().chain(positions.iter().copied()).max_by(|a, b| ahead(*a, *b).cmp(&0));
+    let newest = published.into_iter().chain(positions.iter().copied()).reduce(later);
     let newest = newest.unwrap_or(control.start);
-    let oldest = control
-        .plan
-        .gating
-        .iter()
-        .map(|&leaf| positions[leaf])
-        .min_by(|a, b| ahead(*a, *b).cmp(&0));
+    let oldest = control.plan.gating.iter().map(|&leaf| positions[leaf]).reduce(earlier);
     let counters = &control.counters;
     let names =
         control.plan.stages.iter().map(|stage| stage.name.clone()).chain([Name::new(PRODUCER)]);

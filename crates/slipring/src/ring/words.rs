@@ -36,6 +36,12 @@ pub(crate) fn ahead(to: u64, from: u64) -> i64 {
     to.wrapping_sub(from) as i64
 }
 
+/// Returns the earlier of two positions.
+#[inline(always)]
+pub(crate) fn earlier(one: u64, other: u64) -> u64 {
+    if ahead(other, one) < 0 { other } else { one }
+}
+
 /// Returns the later of two positions.
 #[inline(always)]
 pub(crate) fn later(one: u64, other: u64) -> u64 {

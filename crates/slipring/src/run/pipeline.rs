@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc as StdArc;
 use std::task::{Context, Poll};
@@ -13,7 +12,7 @@ use super::launch::{Built, crowd};
 use super::placement::{Assigned, Bound, bind};
 use super::running::RunningThreads;
 use crate::base::fault::Fault;
-use crate::base::panics::{Contained, drop_contained, drop_payload};
+use crate::base::panics::{Contained, call_contained, drop_contained, drop_payload};
 use crate::base::sync::unmodelled::{JoinHandle, Mutex, ThreadBuilder, ThreadId, this_thread};
 use crate::base::sync::{Arc, now, whole};
 use crate::errors::{BindError, Cause, Error, Failure, JoinError, Report};
@@ -34,7 +33,7 @@ use crate::ring::snapshot;
 #[must_use = "if the program ends before the stages do, the events that they have not handled are \
               lost: join the pipeline, or let `join_on_drop` do it"]
 pub struct Pipeline {
-    ring: Box<dyn AnyRing>,
+    ring: Box<dyn PipelineRing>,
     /// How the drop joins the pipeline; `None` if the drop does not join it.
     on_drop: Mutex<Option<OnDrop>>,
     threads: Vec<StartedThread>,
@@ -74,11 +73,11 @@ struct OnDrop {
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A ring without its type parameters.
-trait AnyRing: Send + Sync {
+trait PipelineRing: Send + Sync {
     fn control(&self) -> &Control;
     /// Returns the number of claimed events that a stage has not released.
     fn left(&self, stage: usize) -> u64;
-    /// Returns whether [`AnyRing::left`] would return a number above zero.
+    /// Returns whether [`PipelineRing::left`] would return a number above zero.
     fn has_left(&self, stage: usize) -> bool;
     /// Ends the observers' access to the ring, if the graph has ended. The caller has seen every
     /// stage end. A graph without stages has not ended as long as producers may still publish.
@@ -94,7 +93,7 @@ struct OwnedRing<E, L: Layout> {
     core: Arc<Core<E, L>>,
 }
 
-impl<E: Send, L: Layout> AnyRing for OwnedRing<E, L> {
+impl<E: Send, L: Layout> PipelineRing for OwnedRing<E, L> {
     fn control(&self) -> &Control {
         &self.core.control
     }
@@ -435,10 +434,8 @@ impl Pipeline {
     /// Returns one of the stages that has not ended.
     fn unfinished(&self, stages: &[usize]) -> usize {
         let control = self.control();
-        let runs = |&stage: &usize| {
-            control.status.ended(control.positions.position(&control.plan, stage)).is_none()
-        };
-        stages.iter().copied().find(|stage| runs(stage)).unwrap_or(stages[0])
+        let runs = |&&stage: &&usize| control.stage_ended(stage).is_none();
+        stages.iter().find(runs).copied().unwrap_or(stages[0])
     }
 
     /// Waits until every stage has ended. Returns `false` if some stage has not ended within
@@ -491,10 +488,7 @@ impl Drop for Pipeline {
                 break self.join_within(Duration::ZERO);
             }
         };
-        // `tell` is user code.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| tell.into_inner()(ended))) {
-            drop_payload(panic);
-        }
+        call_contained(|| tell.into_inner()(ended));
     }
 }
 

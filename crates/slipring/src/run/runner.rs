@@ -311,9 +311,7 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
     /// graph, and the loop may have leaked the handle.
     fn check_handle(&self) {
         let control = &self.core.control;
-        if self.own().is_none()
-            && control.status.ended(control.positions.position(&control.plan, self.stage)).is_none()
-        {
+        if self.own().is_none() && control.stage_ended(self.stage).is_none() {
             control.fail(self.stage, None, Cause::Dropped);
         }
     }

@@ -7,12 +7,11 @@
 //!   count itself out takes all wakers under the same lock, and wakes them. So no wake-up is lost.
 //! - I3: no user code runs under the lock: wakers are cloned, woken and dropped outside of it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::base::panics::{drop_contained, drop_payload};
+use crate::base::panics::{call_contained, drop_contained};
 use crate::base::sync::unmodelled::{Condvar, Mutex};
 use crate::base::sync::{now, whole};
 
@@ -120,10 +119,7 @@ impl Drop for CountOut {
         drop(state);
         self.running.decreased.notify_all();
         for (_, waker) in tasks {
-            // A waker is user code.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                drop_payload(panic);
-            }
+            call_contained(|| waker.wake());
         }
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! [`WaitQueue`] documents the dangers, the protocol and the invariants.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -384,9 +383,7 @@ impl WaitQueue {
         for (_, task) in tasks.drain(..) {
             // `wake` runs code of the task's executor. A panic in it must not leave the other tasks
             // asleep.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.wake())) {
-                crate::base::panics::drop_payload(panic);
-            }
+            crate::base::panics::call_contained(|| task.wake());
         }
         if tasks.capacity() != 0 {
             let spare_buffer = &mut lock(&self.sleepers).spare_buffer;

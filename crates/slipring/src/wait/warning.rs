@@ -4,12 +4,11 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use crate::base::name::Name;
 use crate::base::name_lost::NameLost;
-use crate::base::panics::drop_payload;
+use crate::base::panics::call_contained;
 use crate::base::sync::{Relaxed, Statistic, per_thread};
 
 /// A likely reason why a graph is slow or stands still, or the loss of a segment's name. The
@@ -125,10 +124,7 @@ pub(crate) fn warn(given: &Statistic, warning: impl FnOnce() -> Warning) {
 }
 
 fn call_hook(warning: impl FnOnce() -> Warning) {
-    let call = || HOOK.get_or_init(|| print)(&warning());
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
-        drop_payload(panic);
-    }
+    call_contained(|| HOOK.get_or_init(|| print)(&warning()));
 }
 
 per_thread! {
