@@ -178,8 +178,9 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// [`MessageError::TooLong`], or [`MessageError::Claim`] with [`ClaimError::Gated`],
-    /// [`ClaimError::Contended`] or [`ClaimError::Wait`].
+    /// - [`MessageError::TooLong`]: the message exceeds [`max_len`](MessageProducer::max_len).
+    /// - [`MessageError::Claim`]: the claim ended by [`ClaimError::Gated`],
+    ///   [`ClaimError::Contended`] or [`ClaimError::Wait`].
     pub fn try_publish(&mut self, kind: u32, message: &[u8]) -> Result<u64, MessageError> {
         let mut claim = self.claimed(message.len(), Patience::None)?;
         claim.copy_from_slice(message);
@@ -191,7 +192,9 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// [`MessageError::TooLong`]; [`ClaimError::TimedOut`] or [`ClaimError::Wait`] of the claim.
+    /// - [`MessageError::TooLong`]: the message exceeds [`max_len`](MessageProducer::max_len).
+    /// - [`MessageError::Claim`]: the claim ended by [`ClaimError::TimedOut`] or
+    ///   [`ClaimError::Wait`].
     pub fn publish_by(
         &mut self,
         deadline: Instant,
@@ -386,13 +389,7 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// - [`WaitError::PeerDead`], [`WaitError::NameLost`]: a death, or a lost name of the segment.
     /// - [`WaitError::Damaged`]: the segment's words, or a header and its cells, do not fit.
     pub fn batch(&mut self) -> Result<MessageBatch<'_, C>, WaitError> {
-        let cells = loop {
-            let batch = self.rx.batch(usize::MAX)?;
-            match checked(&batch)? {
-                Some(cells) => break cells,
-                None => batch.release(),
-            }
-        };
+        let cells = self.cells(|rx| rx.batch(usize::MAX))?;
         Ok(MessageBatch { batch: self.rx.batch(cells)? })
     }
 
@@ -401,16 +398,10 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// Example: [`MessageBatch`].
     ///
     /// # Errors
-    /// [`BatchError::TimedOut`], or [`BatchError::Wait`] with another error of
-    /// [`MessageConsumer::batch`].
+    /// - [`BatchError::TimedOut`]: the deadline passed.
+    /// - [`BatchError::Wait`]: another error of [`MessageConsumer::batch`].
     pub fn batch_by(&mut self, deadline: Instant) -> Result<MessageBatch<'_, C>, BatchError> {
-        let cells = loop {
-            let batch = self.rx.batch_by(usize::MAX, deadline)?;
-            match checked(&batch)? {
-                Some(cells) => break cells,
-                None => batch.release(),
-            }
-        };
+        let cells = self.cells(|rx| rx.batch_by(usize::MAX, deadline))?;
         Ok(MessageBatch { batch: self.rx.try_batch(cells)? })
     }
 
@@ -422,14 +413,23 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     /// [`BatchError::Unavailable`], [`BatchError::Contended`], or [`BatchError::Wait`] with an
     /// error of [`MessageConsumer::batch`] that needs no wait.
     pub fn try_batch(&mut self) -> Result<MessageBatch<'_, C>, BatchError> {
-        let cells = loop {
-            let batch = self.rx.try_batch(usize::MAX)?;
+        let cells = self.cells(|rx| rx.try_batch(usize::MAX))?;
+        Ok(MessageBatch { batch: self.rx.try_batch(cells)? })
+    }
+
+    /// Lends cells by `lend`, and passes over padding until they hold a message. Returns their
+    /// number.
+    fn cells<Err: From<WaitError>>(
+        &mut self,
+        lend: impl Fn(&mut BlockConsumer<Reading, C>) -> Result<BlockBatch<'_, Reading, C>, Err>,
+    ) -> Result<usize, Err> {
+        loop {
+            let batch = lend(&mut self.rx)?;
             match checked(&batch)? {
-                Some(cells) => break cells,
+                Some(cells) => return Ok(cells),
                 None => batch.release(),
             }
-        };
-        Ok(MessageBatch { batch: self.rx.try_batch(cells)? })
+        }
     }
 
     /// Handles and releases all available messages. Returns their number. Releases exactly the
