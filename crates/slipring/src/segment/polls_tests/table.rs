@@ -146,7 +146,8 @@ fn each_call_of_the_table_that_may_be_refused_is_tested() {
     let mut tested: Calls =
         tested.map(|(handle, call)| (handle.to_owned(), call.to_owned())).collect();
     if cfg!(not(feature = "stream")) {
-        tested.insert(("Consumer".into(), "into_stream".into()));
+        let calls = ["into_stream", "into_chunks_within"];
+        tested.extend(calls.map(|call| ("Consumer".into(), call.into())));
     }
     assert_eq!(tested, table()[0]);
 }
