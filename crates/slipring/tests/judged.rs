@@ -3,10 +3,11 @@
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc;
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
 use common::{Bomb, Fragile, LIMIT, Oops, PURPOSE, ends, quiet, watched};
+use slipring::errors::WaitError;
 use slipring::faults::{Failed, Fault, Verdict};
 use slipring::markers::Layout;
 use slipring::placement::Threads;
@@ -435,31 +436,6 @@ fn dead_letters_go_into_a_ring_of_their_own() {
     });
 }
 
-/// A closure that waits for room in its own ring runs the other worker on its thread. If that
-/// worker fails, too, the call would wait for itself.
-#[test]
-fn a_closure_that_would_wait_for_itself_ends_the_graph() {
-    let _watched = watched();
-    ends("a closure within itself", || {
-        let (tx, rx) = mpsc::channel::<slipring::SharedProducer<u64>>();
-        let (mut producer, pipeline) = slipring::ring(2, || 0u64)
-            .threads(1)
-            .read_pool("p", 2, |_| |v: &u64, _| Err::<(), _>(Oops(*v)))
-            .on_error_with(move |_| {
-                let mut tx = rx.recv_timeout(LIMIT).unwrap();
-                while tx.publish(|_| ()).is_ok() {}
-                OnFault::skip()
-            })
-            .spawn_shared()
-            .unwrap();
-        (0..2).for_each(|i| _ = producer.publish(|slot| *slot = i).unwrap());
-        tx.send(producer.clone()).unwrap();
-        drop(producer);
-        let error = pipeline.join().unwrap_err();
-        assert!(error.to_string().contains("waits for its own stage"), "{error}");
-    });
-}
-
 /// A worker that waits for a closure ends with the graph.
 #[test]
 fn a_wait_for_the_closure_ends_with_the_graph() {
@@ -519,4 +495,147 @@ fn a_function_may_decide() {
         })
         .feed(0..3, |slot, i| *slot = i)
         .unwrap();
+}
+
+/// Lets the stages share `threads` threads, or gives each handler its own if there are 0.
+fn with_threads(chain: Chain<'static, u64>, threads: usize) -> Chain<'static, u64> {
+    if threads == 0 { chain } else { chain.threads(threads) }
+}
+
+/// A closure of a pool or of shards counts as inside all handlers of its stage: while it waits for
+/// room that another worker has to make, that worker may fail, and wait for the closure.
+#[test]
+fn a_closure_does_not_wait_for_another_worker_of_its_stage() {
+    let _watched = watched();
+    for threads in 0..3 {
+        ends("a closure that waits for its stage", move || {
+            let (tx, rx) = mpsc::channel::<slipring::SharedProducer<u64>>();
+            let (failing, others) = (Arc::new(Barrier::new(2)), Mutex::new(None));
+            let both = failing.clone();
+            let alone = threads == 1;
+            let refused = Arc::new(AtomicU64::new(0));
+            let (counted, mut calls) = (refused.clone(), 0);
+            let (mut producer, pipeline) = with_threads(slipring::ring(2, || 0u64), threads)
+                .read_pool("p", 2, move |_| {
+                    let both = both.clone();
+                    move |v: &u64, _| {
+                        if *v < 2 && !alone {
+                            both.wait(); // both workers fail at the same time
+                        }
+                        if *v < 2 { Err(Oops(*v)) } else { Ok(()) }
+                    }
+                })
+                .on_error_with(move |_| {
+                    let mut held = others.lock().unwrap();
+                    let tx = held.get_or_insert_with(|| rx.recv_timeout(LIMIT).unwrap());
+                    match tx.publish(|slot| *slot = 2) {
+                        Ok(_) => {}
+                        Err(WaitError::WaitsForItself(name)) if &*name == "p" => {
+                            counted.fetch_add(1, Relaxed);
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                    calls += 1;
+                    if calls == 2 {
+                        *held = None; // the ring may close
+                    }
+                    OnFault::skip()
+                })
+                .spawn_shared()
+                .unwrap();
+            (0..2).for_each(|i| _ = producer.publish(|slot| *slot = i).unwrap());
+            tx.send(producer.clone()).unwrap();
+            drop((producer, tx));
+            let report = pipeline.join().unwrap();
+            assert!(refused.load(Relaxed) >= 1, "{threads}: {report}");
+        });
+    }
+}
+
+/// In a closure that waits, its thread runs other stages, but no other worker of the closure's own.
+#[test]
+fn a_thread_runs_no_worker_of_the_stage_whose_closure_waits() {
+    let _watched = watched();
+    ends("a closure that waits for a mirror", || {
+        let mirror = slipring::Mirror::<u64>::new(4).unwrap();
+        let mut observer = mirror.handle().observe();
+        let (mut producer, pipeline) = slipring::ring(8, || 0u64)
+            .threads(1)
+            .read_pool("p", 2, |_| |v: &u64, _| Err::<(), _>(Oops(*v)))
+            .on_error_with(move |_| {
+                let soon = std::time::Instant::now() + Duration::from_millis(2);
+                assert!(observer.latest_by(soon).is_err(), "nothing was put");
+                OnFault::skip()
+            })
+            .spawn()
+            .unwrap();
+        (0..8).for_each(|i| _ = producer.publish(|slot| *slot = i).unwrap());
+        producer.close();
+        assert_eq!(pipeline.join().unwrap().stage("p").unwrap().skipped, 8);
+        drop(mirror);
+    });
+}
+
+/// A failure that would be retried is not final because the graph was halted meanwhile.
+#[test]
+fn a_halt_ends_a_stage_that_would_try_again() {
+    let _watched = watched();
+    for round in 0..if cfg!(miri) { 2 } else { 40 } {
+        ends("a halt between tries", move || {
+            let (told, tries) = mpsc::channel();
+            let chain = slipring::ring(8, || 0u64);
+            let chain = match round % 2 {
+                0 => chain
+                    .read("r", move |_, _| told.send(()).map_err(|_| "gone").and(Err("again")))
+                    .on_error(OnFault::retry(u32::MAX)),
+                _ => chain.read_pool("r", 3, |_| |_: &u64, _| Err::<(), _>("again")).on_error_with(
+                    move |_| {
+                        _ = told.send(());
+                        OnFault::skip()
+                    },
+                ),
+            };
+            let (mut producer, pipeline) = chain.spawn().unwrap();
+            (0..8).for_each(|i| _ = producer.publish(|slot| *slot = i).unwrap());
+            tries.recv().unwrap();
+            pipeline.halt();
+            assert!(pipeline.join().unwrap().halted());
+        });
+    }
+}
+
+/// After a skipped failure of `idle`, the stage waits before it calls `idle` again.
+#[test]
+fn an_idle_that_fails_is_called_once_for_each_wait() {
+    let _watched = watched();
+    struct Idles(Arc<AtomicU64>);
+    impl ReadHandler<u64> for Idles {
+        fn event(&mut self, _: &u64, _: At) -> Result<(), Fault> {
+            Ok(())
+        }
+        fn idle(&mut self) -> Result<(), Fault> {
+            self.0.fetch_add(1, Relaxed);
+            Err(Fault::msg("idle"))
+        }
+    }
+    for threads in 0..2 {
+        ends("an idle that fails", move || {
+            let calls = Arc::new(AtomicU64::new(0));
+            let (mut producer, pipeline) = with_threads(slipring::ring(8, || 0u64), threads)
+                .read_with("r", Idles(calls.clone()))
+                .on_error(OnFault::skip())
+                .spawn()
+                .unwrap();
+            for i in 0..3 {
+                producer.publish(|slot| *slot = i).unwrap();
+                producer.flush().unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            producer.close();
+            pipeline.join().unwrap();
+            // Once at the start, once after each event, and once more for each wait that ended
+            // without an event.
+            assert!(calls.load(Relaxed) <= 20, "{calls:?} calls");
+        });
+    }
 }

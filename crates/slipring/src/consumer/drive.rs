@@ -228,14 +228,20 @@ fn end_batch<E, L: Layout, P: ConsumerPosition<E, L>, H: Handler<E, L>>(
     Ok(())
 }
 
-/// Calls the handler's `idle`. The stage's loop waits after this call.
+/// Calls the handler's `idle`, unless the last call has failed and was skipped. The stage's loop
+/// waits after this call.
 #[inline(always)]
 pub(crate) fn idle<E, L: Layout, P: ConsumerPosition<E, L>, H: Handler<E, L>>(
-    position: &P,
+    position: &mut P,
     handler: &mut H,
 ) -> Result<(), End> {
     debug_assert!(position.state().between_events);
-    handler.idle().map_err(End::Fault)
+    let at = Some(position.next());
+    if std::mem::replace(&mut position.state_mut().idle_failed, at) != at {
+        handler.idle().map_err(End::Fault)?;
+    }
+    position.state_mut().idle_failed = None;
+    Ok(())
 }
 
 /// Runs a stage until the stream ends or its handler fails. The function is inlined so that sums in

@@ -267,6 +267,9 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) armed_at: u64,
     /// Whether the stage is between events. A failure between events is attributed to no event.
     pub(crate) between_events: bool,
+    /// The position at which the handler's `idle` has failed: there it is not called again before
+    /// the next wait.
+    pub(crate) idle_failed: Option<u64>,
     /// Whether the stage may go back to its last release.
     pub(crate) rewinds: bool,
     /// Whether an advance or a release does extra work: assigns shard ids, samples latencies, or
@@ -333,6 +336,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
             has_new_counts: false,
             armed_at: u64::MAX,
             between_events: true,
+            idle_failed: None,
             rewinds,
             bookkeeping,
             notifies,

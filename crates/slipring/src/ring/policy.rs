@@ -72,7 +72,7 @@ impl OnFault {
 
     /// Lets the handler retry all events since the stage's last release. After `times` retries
     /// without a new release, the graph fails, unless [`OnFault::then_skip`] makes the stage skip
-    /// the event.
+    /// the event. In a graph that was halted, the stage ends instead of a retry, without a failure.
     ///
     /// Example: [`OnFault`].
     ///

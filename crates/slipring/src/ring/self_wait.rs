@@ -10,9 +10,11 @@
 //!   down each claim. A `Publisher` adds the claim that a closure fills when the closure publishes
 //!   with it again, for instance a log line.
 //! - I2: a detected self-wait would never end, because a stage does not progress while its thread
-//!   waits, nor does any stage get past a claim of that thread. The detection may be late. A pool's
-//!   worker is the exception: its self-wait could end, because it could adopt a chunk that another
-//!   worker abandons. The library refuses that wait all the same.
+//!   waits, nor does any stage get past a claim of that thread. The detection may be late. There are
+//!   two exceptions, and the library refuses these waits all the same. A pool's worker could adopt
+//!   a chunk that another worker abandons. And while a thread runs the closure that decides about a
+//!   stage's failures, it counts as inside all workers or shards of the stage: each of them may
+//!   fail, and then waits for that closure.
 //! - I3: the awaited position may change while a thread waits. For example, another producer takes
 //!   the free slot, and the wait continues for a slot that the waiting thread itself holds. So a
 //!   wait inside a handler repeats the check while it lasts (`ASK_AGAIN`). Other waits need no
@@ -38,6 +40,9 @@ type Entry = (*const Control, Held);
 enum Held {
     /// A stage, worker or shard: the index of the cache line on which it stores its progress.
     Line(usize),
+    /// All workers or shards of a stage, by the closure that decides about their failures: the
+    /// stage's index.
+    Judge(usize),
     /// A claim that is not published: its first position.
     Claim(u64),
 }
@@ -81,9 +86,11 @@ fn inside_ring<T: Default>(
     look: impl FnOnce(&mut dyn Iterator<Item = usize>) -> T,
 ) -> T {
     inside(|entries| {
-        look(&mut entries.map(Cell::get).filter_map(|(ring, held)| match held {
-            Held::Line(line) => ptr::eq(ring, control).then_some(line),
-            Held::Claim(_) => None,
+        let own = entries.map(Cell::get).filter(|&(ring, _)| ptr::eq(ring, control));
+        look(&mut own.flat_map(|(_, held)| match held {
+            Held::Line(line) => line..line + 1,
+            Held::Judge(stage) => control.plan.stages[stage].handle_lines(),
+            Held::Claim(_) => 0..0,
         }))
     })
 }
@@ -109,6 +116,17 @@ pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -
 #[inline(always)]
 pub(crate) fn enter_claim(control: &Control, seq: u64) -> Inside {
     hold(control, [Held::Claim(seq)])
+}
+
+/// Records that the current thread runs the closure that decides about failures of `stage`.
+pub(crate) fn enter_judge(control: &Control, stage: usize) -> Inside {
+    hold(control, [Held::Judge(stage)])
+}
+
+/// Returns whether the current thread runs the closure that decides about failures of `stage`.
+pub(crate) fn is_judging(control: &Control, stage: usize) -> bool {
+    let judge = (ptr::from_ref(control), Held::Judge(stage));
+    inside(|mut all| Iterator::any(&mut all, |entry| entry.get() == judge))
 }
 
 #[inline(always)]
@@ -223,10 +241,10 @@ pub(crate) fn at<T>(
 /// Returns the number of handles of `stage` that the current thread runs and that have not released
 /// all events before `seq`.
 pub(crate) fn held(control: &Control, stage: usize, seq: u64) -> usize {
-    let is_held = |&line: &usize| {
-        control.plan.stage_of(line) == Some(stage) && is_behind(control, stage, line, seq)
-    };
-    inside_ring(control, |lines| lines.filter(is_held).count())
+    let runs =
+        |line: usize| inside_ring(control, |mut lines| Iterator::any(&mut lines, |it| it == line));
+    let all = control.plan.stages[stage].handle_lines();
+    all.filter(|&line| runs(line) && is_behind(control, stage, line, seq)).count()
 }
 
 /// Returns whether the handle that stores its progress on `line` still has to release an event
@@ -257,16 +275,18 @@ pub(crate) fn of_producer(control: &Control, seq: impl FnOnce() -> u64) -> SelfW
 
 /// Returns a stage whose handler the current thread runs, if `stage` cannot release the event at
 /// `seq` before that handler returns: it is the stage itself, or comes before it; or the event's
-/// slot still holds an event that this handler has not released.
+/// slot still holds an event that this handler has not released. Returns the producers' party if
+/// the thread holds a claim up to `seq` that is in its list.
 pub(crate) fn of_release(control: &Control, stage: usize, seq: u64) -> Option<usize> {
     if !is_inside(control) {
         return None;
     }
     let (behind, a_lap) = (seq.wrapping_add(1), control.plan.capacity as u64);
-    holder(control, |held, _| {
+    let holds = holder(control, |held, _| {
         let comes_first = held == stage || control.plan.before[stage][held];
         Some(if comes_first { behind } else { behind.wrapping_sub(a_lap) })
-    })
+    });
+    holds.or_else(|| holds_claim(control, behind).then(|| control.plan.producer_party()))
 }
 
 /// A handle of a stage, as a thread's list identifies it.

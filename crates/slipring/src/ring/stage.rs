@@ -1,5 +1,7 @@
 //! A stage of a plan, and the numbers of the lines and queues that belong to no stage.
 
+use std::ops::Range;
+
 use crate::base::name::Name;
 use crate::base::panics::Contained;
 use crate::ring::policy::Policy;
@@ -80,6 +82,15 @@ impl Stage {
     #[inline(always)]
     pub(crate) fn landmark_line(&self) -> usize {
         self.line + 1 + self.seats
+    }
+    /// Returns the indices of the lines on which the stage's handles store their progress.
+    pub(crate) fn handle_lines(&self) -> Range<usize> {
+        match self.delivery {
+            Delivery::Each | Delivery::Shards(_) => self.line..self.line + self.lines(),
+            Delivery::Pool { .. } | Delivery::Tap(_) => {
+                self.bound_line(0)..self.bound_line(self.seats)
+            }
+        }
     }
     /// Returns the number of the stage's lines.
     pub(super) fn lines(&self) -> usize {

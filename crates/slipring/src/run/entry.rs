@@ -187,16 +187,25 @@ impl<'env> Entry<'env> {
         let again = *failures != 0;
         // The user's closure may panic, and the failure is final then.
         let tries = failures.saturating_add(1);
-        let judged = call_user(control, stage, at, || runner.judge(control, &end, tries));
+        let judged = call_user(control, stage, at, || Ok(runner.judge(control, &end, tries)));
         let Some(judged) = judged else { return Some(end) };
-        let on = judged.unwrap_or(of_stage);
-        // Nothing is handled again once the graph has ended, so a failure that would be retried is
-        // final then. A failure that is skipped stays so.
-        let is_allowed = |verdict: &Verdict| match verdict {
-            Verdict::Skipped => true,
-            Verdict::Retried => control.status.is_running(),
+        // Nothing is handled again once the graph was halted or has failed. A failure that would be
+        // retried is not final then: the stage ends as it would have ended during the retry.
+        let decided = judged.unwrap_or(Ok(of_stage)).and_then(|on| {
+            let verdict = on.verdict(*failures);
+            if verdict == Some(Verdict::Retried) {
+                control.status.check_running()?;
+            }
+            Ok((on, verdict))
+        });
+        let (on, verdict) = match decided {
+            Ok((on, Some(verdict))) => (on, verdict),
+            Ok((_, None)) => return Some(end),
+            Err(stopped) => {
+                Self::forget(control, stage, at, end);
+                return Some(End::Wait(stopped));
+            }
         };
-        let Some(verdict) = on.verdict(*failures).filter(is_allowed) else { return Some(end) };
         *failures = tries;
         if let Some(hook) = on_faults {
             // The error's `to_string` and the function `hook` are user code and may panic.
@@ -212,9 +221,7 @@ impl<'env> Entry<'env> {
         }
         // `end` is dropped outside of `call_user`. Inside of it, a panic of `hook` would drop `end`
         // while unwinding, and a second panic in that drop would abort the process.
-        if let Some(panic) = drop_contained(end) {
-            control.fail(stage, at, Cause::Panic(panic));
-        }
+        Self::forget(control, stage, at, end);
         match verdict {
             Verdict::Retried => {
                 runner.retry();
@@ -228,6 +235,13 @@ impl<'env> Entry<'env> {
             control.expire(stage, runner.next_seq());
         }
         None
+    }
+
+    /// Drops a failure that the stage survives. If its drop panics, the graph fails.
+    fn forget(control: &Control, stage: usize, at: Option<u64>, end: End) {
+        if let Some(panic) = drop_contained(end) {
+            control.fail(stage, at, Cause::Panic(panic));
+        }
     }
 
     /// If the handler was started, calls its `stop` (I2). Then drops the handler. Returns the

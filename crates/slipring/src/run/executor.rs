@@ -471,13 +471,17 @@ impl<'a, 'env> Helping<'a, 'env> {
     /// the entry, because the thread that calls `run` may be in the program's own code. If `until`
     /// were not ignored, a handler that repeats a call with a short deadline would never succeed.
     /// Outside of handlers, there is always a started thread that can run the entry.
+    ///
+    /// Inside the closure that decides about a stage's failures, no entry of that stage is found
+    /// (judge::I3).
     fn find(&self, history: &History, until: Option<Instant>) -> Option<Taken<'a, 'env>> {
         let Helping { executor, supervisor, .. } = self;
         let until = until.filter(|_| self_wait::innermost(supervisor.control).is_none());
         let left = until.map(|until| until.saturating_duration_since(now()));
         let usual = |entry| supervisor.control.counters.usual_turn(executor.stages[entry]);
         executor.find(history, |entry| {
-            left.is_none_or(|left| usual(entry).is_some_and(|turn| turn <= left))
+            !self_wait::is_judging(supervisor.control, executor.stages[entry])
+                && left.is_none_or(|left| usual(entry).is_some_and(|turn| turn <= left))
         })
     }
 

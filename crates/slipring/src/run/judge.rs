@@ -2,9 +2,11 @@
 //!
 //! Invariants
 //! - I1: a closure runs on one thread at a time. The workers of a pool and the shards of a stage
-//!   share one closure, and wait for each other. A thread never waits for its own call.
+//!   share one closure, and wait for each other.
 //! - I2: the events of a [`Failed`] were found by a poll of the failed stage's position, and the
 //!   stage releases none of them while the `Failed` lives.
+//! - I3: while a thread runs a closure, it runs no other worker or shard of the stage, and a wait of
+//!   the closure for any of them returns an error. They may fail, and then wait for the closure.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -14,12 +16,13 @@ use std::time::Duration;
 use crate::base::fault::Fault;
 use crate::base::name::Name;
 use crate::base::panics::drop_contained;
-use crate::base::sync::unmodelled::{Mutex, ThreadId, this_thread};
-use crate::base::sync::{panicking, whole};
+use crate::base::sync::panicking;
 use crate::base::turn::InTurns;
+use crate::errors::WaitError;
 use crate::ring::control::Control;
 use crate::ring::events::Events;
 use crate::ring::policy::OnFault;
+use crate::ring::self_wait;
 use crate::ring::slots::{Interleaved, Layout};
 
 /// Time between two checks whether another thread has left the closure.
@@ -155,59 +158,31 @@ impl<E, L: Layout> fmt::Debug for Failed<'_, E, L> {
 type Decide<'env, E, L> = Box<dyn FnMut(&Failed<'_, E, L>) -> OnFault + Send + 'env>;
 
 /// A user's closure, which all handlers of a stage share.
-pub(crate) struct Judge<'env, E, L: Layout>(Arc<Shared<'env, E, L>>);
-
-struct Shared<'env, E, L: Layout> {
-    decide: InTurns<Decide<'env, E, L>>,
-    /// The thread that calls the closure now.
-    caller: Mutex<Option<ThreadId>>,
-}
-
-/// A guard of a call: its drop notes that the call has ended, also by a panic.
-struct Calling<'a>(&'a Mutex<Option<ThreadId>>);
-
-impl Drop for Calling<'_> {
-    fn drop(&mut self) {
-        *whole(self.0.lock()) = None;
-    }
-}
+pub(crate) struct Judge<'env, E, L: Layout>(Arc<InTurns<Decide<'env, E, L>>>);
 
 impl<'env, E, L: Layout> Judge<'env, E, L> {
     pub(crate) fn new(decide: impl FnMut(&Failed<'_, E, L>) -> OnFault + Send + 'env) -> Self {
-        let (decide, caller) = (InTurns::new(Box::new(decide) as _), Mutex::new(None));
-        Judge(Arc::new(Shared { decide, caller }))
+        Judge(Arc::new(InTurns::new(Box::new(decide))))
     }
 
-    /// Calls the closure. Returns `None` if another thread is calling it, and the graph has ended
-    /// meanwhile. Returns an error if this thread is calling it already (I1): then the closure
-    /// waits, and this thread runs another worker or shard of the same stage while it waits.
+    /// Calls the closure. Returns an error if another thread is calling it, and the graph was halted
+    /// or has failed meanwhile.
     pub(super) fn decide(
         &self,
         control: &Control,
-        party: usize,
+        stage: usize,
         failed: &Failed<'_, E, L>,
-    ) -> Result<Option<OnFault>, Fault> {
-        let Shared { decide, caller } = &*self.0;
-        let own = this_thread().id();
+    ) -> Result<OnFault, WaitError> {
+        debug_assert!(!self_wait::is_judging(control, stage), "I3");
         let mut turn = loop {
-            if let Some(turn) = decide.take() {
+            if let Some(turn) = self.0.take() {
                 break turn;
             }
-            if *whole(caller.lock()) == Some(own) {
-                return Err(Fault::msg(format!(
-                    "the closure that decides about failures of stage `{}` waits for its own \
-                     stage, which has failed again on the same thread: {}",
-                    failed.stage, failed.error
-                )));
-            }
-            if !control.status.is_running() {
-                return Ok(None);
-            }
-            control.pause(LOOK_AGAIN, party, failed.events.first_seq());
+            control.status.check_running()?;
+            control.pause(LOOK_AGAIN, stage, failed.events.first_seq());
         };
-        *whole(caller.lock()) = Some(own);
-        let _calling = Calling(caller);
-        Ok(Some((*turn)(failed)))
+        let _inside = self_wait::enter_judge(control, stage);
+        Ok((*turn)(failed))
     }
 }
 

@@ -62,9 +62,9 @@ pub(crate) trait Runner {
     /// for a user's loop, which may give the stage's handle to another thread.
     fn line(&self) -> Option<usize>;
     /// If the user's closure decides what follows a failure like `end`, calls the closure, and
-    /// returns its decision. `tries` is the number of failures since the last release.
-    fn judge(&mut self, control: &Control, end: &End, tries: u32)
-    -> Result<Option<OnFault>, Fault>;
+    /// returns its decision, or an error if the graph was halted or has failed before the call.
+    /// `tries` is the number of failures since the last release.
+    fn judge(&mut self, control: &Control, end: &End, tries: u32) -> Option<Judged>;
     /// Goes back to the last release, and counts a retry.
     fn retry(&mut self);
     /// Skips and counts the event or batch at which the handler failed. Skips nothing if the
@@ -77,6 +77,9 @@ pub(crate) trait Runner {
     /// Returns the index of the party (a stage, or the producers) that this runner would wait for.
     fn waits_for(&self) -> usize;
 }
+
+/// The decision of a user's closure, or why it was not asked.
+pub(crate) type Judged = Result<OnFault, WaitError>;
 
 pub(crate) type BoxedRunner<'env> = Box<dyn Runner + Send + 'env>;
 
@@ -196,7 +199,7 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
     }
     fn idle(&mut self) -> Result<Option<Instant>, End> {
         self.position.flush_if_new();
-        idle(&self.position, &mut self.handler)?;
+        idle(&mut self.position, &mut self.handler)?;
         let until = self.pace.gathering.as_ref().map(|gather| gather.deadline);
         Ok(self.pace.idles_until().into_iter().chain(until).min())
     }
@@ -206,20 +209,15 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
     fn line(&self) -> Option<usize> {
         Some(self.position.line())
     }
-    fn judge(
-        &mut self,
-        control: &Control,
-        end: &End,
-        tries: u32,
-    ) -> Result<Option<OnFault>, Fault> {
+    fn judge(&mut self, control: &Control, end: &End, tries: u32) -> Option<Judged> {
         let seq = self.failed_at();
         let StageRunner { position, judges, .. } = self;
         let (judge, message) = match end {
             End::Fault(_) => (&judges.on_error, ""),
             End::Panic(message) => (&judges.on_panic, &**message),
-            End::Wait(_) => return Ok(None),
+            End::Wait(_) => return None,
         };
-        let Some(judge) = judge else { return Ok(None) };
+        let judge = judge.as_ref()?;
         let of_panic = Fault::msg(message);
         let error = if let End::Fault(fault) = end { fault } else { &of_panic };
         let first = position.next();
@@ -236,7 +234,7 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
         // before their release, and the call of this stage's handler has ended.
         let events = unsafe { Events::new(state.slots, first, len) };
         let stage = control.plan.name_of(state.stage);
-        judge.decide(control, state.stage, &Failed { stage, seq, error, tries, events })
+        Some(judge.decide(control, state.stage, &Failed { stage, seq, error, tries, events }))
     }
     fn retry(&mut self) {
         // A skipped event is never handled again. If `batch_end` fails after a skip, the retry
@@ -245,7 +243,7 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
             self.position.rewind();
         }
         let state = self.position.state_mut();
-        state.between_events = true;
+        (state.between_events, state.idle_failed) = (true, None);
         state.counts.retries += 1;
     }
     fn skip(&mut self) {
@@ -362,8 +360,8 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     }
     // A user's loop is never retried or skipped, because its closure is `FnOnce` and is called only
     // once.
-    fn judge(&mut self, _: &Control, _: &End, _: u32) -> Result<Option<OnFault>, Fault> {
-        Ok(None)
+    fn judge(&mut self, _: &Control, _: &End, _: u32) -> Option<Judged> {
+        None
     }
     fn retry(&mut self) {}
     fn skip(&mut self) {}
