@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{PURPOSE, ends, quiet, watched};
-use slipring::errors::{ClaimError, WaitError};
+use slipring::errors::{ClaimError, PassError, WaitError};
 use slipring::markers::{Contiguous, Interleaved, Layout};
 use slipring::stages::PRODUCER;
 use slipring::{Graph, Publisher, Reader, Wait};
@@ -278,6 +278,62 @@ fn a_call_inside_of_a_fill_waits_for_a_stage() {
 
 /// A panic in `fill` gives the slot up and fails the graph. One in the closure of `with` does
 /// neither.
+/// A call inside of a fill never waits for the stages to pass the event that is being filled.
+#[test]
+fn a_flush_inside_of_a_fill_is_refused() {
+    let _watched = watched();
+    ends("a flush inside of a fill", || {
+        let graph = Graph::new(8, || 0u64).shared();
+        let key = graph.reader("log");
+        let ring = graph.build().unwrap();
+        let (log, mut reader) = (ring.producer().into_publisher(), ring.reader(key));
+        drop(ring);
+        let first = log.publish(|_| ()).unwrap();
+        let reading = thread::spawn(move || reader.for_each(|_, _| ()));
+        let is_refused = |result: Result<(), PassError>| match result {
+            Err(PassError::Wait(WaitError::WaitsForItself(name))) => assert_eq!(&*name, PRODUCER),
+            other => panic!("{other:?}"),
+        };
+        log.publish(|_| {
+            let seq = log.publish(|_| ()).unwrap();
+            is_refused(log.flush());
+            is_refused(log.wait_for("log", seq));
+            is_refused(log.wait_for("log", seq - 1)); // the event that is being filled
+            log.wait_for("log", first).unwrap();
+        })
+        .unwrap();
+        log.flush().unwrap();
+        log.close();
+        assert_eq!(reading.join().unwrap().unwrap(), 3);
+    });
+}
+
+/// A handle of another ring, swapped in by a closure of `with`, goes.
+#[test]
+fn a_swapped_handle_is_dropped() {
+    let _watched = watched();
+    let ((a, mut reader), (b, mut other)) = (interleaved(8), interleaved(8));
+    a.with(|first| {
+        b.with(|second| {
+            std::mem::swap(first, second);
+            first.publish(|slot| *slot = 1).unwrap();
+        });
+    });
+    a.publish(|slot| *slot = 2).unwrap();
+    b.publish(|slot| *slot = 3).unwrap();
+    a.wait_for_by("log", 0, Instant::now()).unwrap_err();
+    let mut seen = Vec::new();
+    reader.poll(8, |value, _| seen.push(*value)).unwrap();
+    other.poll(8, |value, _| seen.push(*value)).unwrap();
+    assert_eq!(seen, [2, 1, 3]);
+    drop((a, b));
+    assert!(matches!(
+        reader.try_batch(1),
+        Err(slipring::errors::BatchError::Wait(WaitError::Closed))
+    ));
+    assert!(other.try_batch(1).is_err());
+}
+
 #[test]
 fn a_panic_leaves_the_publisher_usable() {
     let _watched = watched();

@@ -81,7 +81,7 @@ impl fmt::Display for PassError {
             ),
             PassError::Wait(WaitError::WaitsForItself(name)) if name.as_str() == PRODUCER => f
                 .write_str(
-                    "this call would wait for ever: only this producer can publish the position; publish it first",
+                    "this call would wait for ever: the caller itself has not published the position yet, or an earlier one; publish it first",
                 ),
             PassError::Wait(WaitError::WaitsForItself(stage)) => write!(
                 f,

@@ -397,7 +397,8 @@ impl<E, L: Layout> Publisher<E, L> {
     /// Lends the calling thread's handle to `use_handle`, and returns the closure's result: for
     /// batches, claims, requests and whatever else a [`Producer`] does.
     ///
-    /// A call inside of another call of the same publisher on the same thread lends a clone.
+    /// A call inside of another call of the same publisher on the same thread lends a clone. If the
+    /// closure swaps the handle for the handle of another ring, that handle is dropped at the end.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0).shared();
@@ -410,7 +411,22 @@ impl<E, L: Layout> Publisher<E, L> {
     /// ```
     #[inline]
     pub fn with<R>(&self, use_handle: impl FnOnce(&mut SharedProducer<E, L>) -> R) -> R {
-        self.lend(|handle, _| use_handle(handle))
+        /// A guard of a handle that the user may have swapped for the handle of another ring.
+        struct Lease<'a, E, L: Layout> {
+            handle: &'a mut SharedProducer<E, L>,
+            mother: &'a SharedProducer<E, L>,
+        }
+        impl<E, L: Layout> Drop for Lease<'_, E, L> {
+            fn drop(&mut self) {
+                if !self.handle.core().same(self.mother.core()) {
+                    *self.handle = self.mother.clone();
+                }
+            }
+        }
+        self.lend(|handle, _| {
+            let lease = Lease { handle, mother: &self.mother };
+            use_handle(&mut *lease.handle)
+        })
     }
 
     /// Lends the calling thread's handle, and the place for notes about its use, if it has one.

@@ -292,7 +292,8 @@ impl Pipeline {
     /// ```
     ///
     /// # Errors
-    /// - [`JoinError::Halted`] if the limit has passed. The error names a stage with events left.
+    /// - [`JoinError::Halted`] if the limit has passed, or the pipeline was halted otherwise, and a
+    ///   stage has events left. The error names the stage.
     /// - [`JoinError::StillRunning`] if a handler has not returned, although the pipeline was
     ///   halted. On a thread of the pipeline itself, the call returns this error at once, and does
     ///   not halt.
@@ -303,6 +304,16 @@ impl Pipeline {
                 self.halt();
                 self.join_within(limit)?;
                 Err(JoinError::Halted { stage, left })
+            }
+            Ok(report) if report.halted() => {
+                let mut all = self.threads.iter().flat_map(|thread| &*thread.stages).copied();
+                match all.find(|&stage| self.ring.has_left(stage)) {
+                    Some(stage) => Err(JoinError::Halted {
+                        stage: self.ring.control().plan.name_of(stage),
+                        left: self.ring.left(stage),
+                    }),
+                    None => Ok(report),
+                }
             }
             ended => ended,
         }

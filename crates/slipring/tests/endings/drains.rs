@@ -139,6 +139,36 @@ fn a_drain_halts_at_its_limit() {
     });
 }
 
+/// The halt by one thread's drain is no success of another thread's drain.
+#[test]
+fn each_drain_of_a_halted_pipeline_tells_what_is_left() {
+    let _watched = crate::common::watched();
+    ends("two drains", || {
+        let (entered, inside) = mpsc::channel();
+        let (open, gate) = mpsc::channel::<()>();
+        let handler = move |_: &u64, _: At| {
+            entered.send(()).unwrap();
+            _ = gate.recv();
+        };
+        let (mut tx, pipeline) = slipring::ring(8, || 0u64).read("slow", handler).spawn().unwrap();
+        tx.publish_all(0..8, |slot, i| *slot = i).unwrap();
+        tx.close();
+        inside.recv().unwrap();
+        thread::scope(|scope| {
+            let long = scope.spawn(|| pipeline.drain(LIMIT));
+            pipeline.halt();
+            drop(open);
+            for drained in [long.join().unwrap(), pipeline.drain(SHORT)] {
+                let Err(JoinError::Halted { stage, left }) = drained else {
+                    panic!("{drained:?}");
+                };
+                assert!(&*stage == "slow" && left > 0, "{left} left");
+            }
+        });
+        assert!(pipeline.join().unwrap().halted());
+    });
+}
+
 #[test]
 fn a_drain_tells_of_a_failure() {
     let _watched = crate::common::watched();
