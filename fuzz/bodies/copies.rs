@@ -163,7 +163,10 @@ macro_rules! publish {
             2 => _ = tx.try_publish_batch(&events[..$count]),
             3 => _ = tx.publish_batch_by(soon(), &events[..$count]),
             4 => _ = tx.remaining(),
-            _ => _ = format!("{tx:?}"),
+            _ => {
+                _ = format!("{tx:?}");
+                _ = (tx.flush_by(soon()), tx.wait_for_by("second", $count as u64, soon()));
+            }
         }
     }};
 }

@@ -240,6 +240,12 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.producer.give_up_open_claim();
     }
 
+    /// Gives up the open claim, and lends the producer, whose calls leave no claim open.
+    pub(crate) fn without_claim(&mut self) -> &mut Producer<E, L, S> {
+        self.give_up();
+        &mut self.producer
+    }
+
     /// Gives up the open claim and returns the producer.
     ///
     /// Example: [`RawConsumer::into_inner`].

@@ -18,6 +18,8 @@
 //!   releases of the run. So it does not take a stage that has passed for one that never will.
 //! - I4: an [`AnyRing`] may outlive what the ring's events borrow. Neither its calls nor the drop of
 //!   its memory access an event (owner::I3), and nothing else in a ring borrows.
+//! - I5: a call with a deadline ends by it, and a poll of a task takes a bounded number of steps,
+//!   whatever other processes store.
 
 use std::future::Future;
 use std::mem::transmute;
@@ -240,11 +242,16 @@ impl Goal {
         deadline: Option<Instant>,
     ) -> Result<(), PassError> {
         let control = ring.control();
+        let mut was_late = false;
         loop {
             let stage = match self.look(ring) {
                 Ok(stage) => stage,
                 Err(result) => return result,
             };
+            // Other processes may make a stage seem to pass again and again (I4).
+            if was_late {
+                return Err(PassError::TimedOut(control.plan.name_of(stage)));
+            }
             // If this thread may run stages of the graph, it runs one batch of one stage, which may
             // be the awaited one. A call whose deadline has passed checks for deaths all the same,
             // so it goes on to the sleep, which ends at once.
@@ -253,7 +260,7 @@ impl Goal {
                 continue;
             }
             match helper::waiting(control, || self.sleep(ring, stage, deadline)) {
-                Ok(()) => {}
+                Ok(()) => was_late = is_late,
                 Err(Unmet::Ended(reason)) => return Err(reason.into()),
                 Err(Unmet::TimedOut) if control.expire(control.plan.producer_party(), self.seq) => {
                 }
@@ -456,7 +463,9 @@ impl<'a> TaskWait<'a> {
     fn poll_in(&mut self, ring: &dyn AnyRing, waker: &Waker) -> Poll<Result<(), PassError>> {
         let (control, goal) = (ring.control(), self.goal);
         let plan = &control.plan;
-        loop {
+        // Each step finds another stage that has passed, or that the graph has ended. If there are
+        // more steps, the words of the ring are damaged (I5).
+        for _ in 0..plan.stages.len() + 2 {
             let stage = match goal.look(ring) {
                 Ok(stage) => stage,
                 Err(result) => return Poll::Ready(result),
@@ -494,6 +503,8 @@ impl<'a> TaskWait<'a> {
                 return Poll::Pending;
             }
         }
+        waker.wake_by_ref();
+        Poll::Pending
     }
 
     fn disarm(&mut self, ring: &dyn AnyRing) {

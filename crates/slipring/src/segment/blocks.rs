@@ -13,6 +13,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::block_batch::BlockBatch;
+use super::passes::passes;
 use super::raw_blocks::{BlockStart, BlockView, RawBlockConsumer, RawBlockProducer, Stretch};
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Updating, sealed as lease};
@@ -49,6 +50,10 @@ impl<S: sharing::Sharing> BlockProducer<S> {
 
     fn block_view(&self) -> BlockView {
         BlockView { blocks: self.tx.view(), size: self.size }
+    }
+
+    pub(super) fn producer(&mut self) -> &mut Producer<BlockStart, InSegment<Strided>, S> {
+        &mut self.tx
     }
 
     /// Returns the size of a block, in bytes.
@@ -195,6 +200,8 @@ impl<S: sharing::Sharing> BlockProducer<S> {
         RawBlockProducer::new(self.tx.into_raw(), view)
     }
 }
+
+passes!(BlockProducer<S>, S: sharing::Sharing);
 
 impl<S: sharing::Sharing> fmt::Debug for BlockProducer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

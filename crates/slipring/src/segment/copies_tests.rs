@@ -2,8 +2,11 @@
 //! thread stores arbitrary words at any time, as a hostile process could. Miri finds no data race
 //! in these tests.
 
+use std::future::Future;
+use std::pin::pin;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use super::for_tests::{Segment, stage};
@@ -433,11 +436,16 @@ fn write<S: crate::producer::sealed::Sharing>(
     random: &mut fastrand::Rng,
     done: &AtomicU64,
 ) {
-    let published = match random.u8(..5) {
+    let mut context = Context::from_waker(Waker::noop());
+    let published = match random.u8(..9) {
         0 => tx.try_publish(&1).is_ok(),
         1 => tx.publish_by(soon(), &2).is_ok(),
         2 => tx.try_publish_batch(&[3, 4]).is_ok(),
         3 => tx.publish_batch_by(soon(), &[5, 6, 7]).is_ok(),
+        4 => (tx.wait_for_by("end", random.u64(..9), soon()), false).1,
+        5 => (tx.flush_by(soon()), false).1,
+        6 => (pin!(tx.wait_for_async("end", random.u64(..9))).poll(&mut context), false).1,
+        7 => (pin!(tx.flush_async()).poll(&mut context), false).1,
         _ => (tx.remaining(), format!("{tx:?}").is_empty()).1,
     };
     done.fetch_add(u64::from(published), Relaxed);
@@ -453,7 +461,7 @@ fn words_that_change_under_the_hands_are_an_error_at_most() {
     for seed in 0..seeds {
         let each = |name, after: &[usize]| stage(name, after, OnDeath::Tell);
         let stages = match seed % 4 {
-            0 => vec![each("one", &[]), of("two", StageDelivery::Each, &[0], true)],
+            0 => vec![each("one", &[]), of("end", StageDelivery::Each, &[0], true)],
             1 => vec![of("pool", StageDelivery::Pool(2), &[], true), each("end", &[0])],
             2 => vec![of("shards", SHARDS, &[], true), each("end", &[0])],
             _ => vec![of("tap", StageDelivery::Tap(3), &[], false), each("end", &[0])],

@@ -14,6 +14,7 @@
 use std::fmt;
 use std::time::Instant;
 
+use super::passes::passes;
 use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 use crate::errors::{ClaimError, WaitError};
 use crate::processes::layout::InSegment;
@@ -51,6 +52,10 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     #[doc(hidden)]
     pub fn over(inner: Producer<AtomicBytes<E>, InSegment<Interleaved>, S>) -> Self {
         CopyingProducer { inner }
+    }
+
+    pub(super) fn producer(&mut self) -> &mut Producer<AtomicBytes<E>, InSegment<Interleaved>, S> {
+        &mut self.inner
     }
 
     /// Publishes a copy of `event`. Returns the event's position. Waits while the ring is full.
@@ -228,6 +233,8 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
         self.inner.halt();
     }
 }
+
+passes!(CopyingProducer<E, S>, E: PlainBytes, S: sealed::Sharing);
 
 impl<E: PlainBytes> CopyingProducer<E, Apart> {
     /// Closes the ring for the producers of all processes; see

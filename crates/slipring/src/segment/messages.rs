@@ -20,13 +20,16 @@ use std::time::Instant;
 
 use super::block_batch::BlockBatch;
 use super::blocks::{BlockConsumer, BlockProducer};
-use super::raw_blocks::RawBlockProducer;
+use super::passes::passes;
+use super::raw_blocks::{BlockStart, RawBlockProducer};
 use crate::base::fault::debug_is_message;
 use crate::consumer::markers::{Reading, sealed as lease};
 use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::processes::layout::InSegment;
 use crate::processes::markers::Succeeds;
-use crate::producer::{Single, sealed as sharing};
+use crate::producer::{Producer, Single, sealed as sharing};
 use crate::ring::seq_range::SeqRange;
+use crate::ring::slots::Strided;
 use crate::ring::stamp::MAX_RUN;
 
 /// Size of a cell, in bytes.
@@ -217,6 +220,11 @@ impl<S: sharing::Sharing> MessageProducer<S> {
         self.claimed(len, Patience::Until(None))
     }
 
+    /// Returns the producer of cells, which has no open claim.
+    pub(super) fn producer(&mut self) -> &mut Producer<BlockStart, InSegment<Strided>, S> {
+        self.tx.without_claim()
+    }
+
     fn claim_cells(&mut self, cells: usize, patience: Patience) -> Result<u64, ClaimError> {
         match patience {
             Patience::None => self.tx.try_claim(cells),
@@ -271,6 +279,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
         Ok(MessageClaim { tx: &mut self.tx, len })
     }
 }
+
+passes!(MessageProducer<S>, S: sharing::Sharing);
 
 /// Claimed room for a message. It dereferences to the message's bytes, which at first are left over
 /// from earlier messages. A claim that is dropped without a publication gives up the room.

@@ -45,6 +45,7 @@ mod last_out_tests;
 mod lent_tests;
 mod messages;
 mod participant;
+mod passes;
 #[cfg(all(test, not(slipring_loom)))]
 mod polls_tests;
 #[cfg(all(test, not(slipring_loom)))]

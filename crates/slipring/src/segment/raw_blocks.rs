@@ -14,7 +14,7 @@ use crate::consumer::markers::{Updating, sealed as lease};
 use crate::errors::{BatchError, ClaimError, NotHeld};
 use crate::processes::layout::InSegment;
 use crate::processes::markers::{BeginsAgain, Succeeds};
-use crate::producer::{Single, sealed as sharing};
+use crate::producer::{Producer, Single, sealed as sharing};
 use crate::ring::events::straight;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::{Storage as _, Strided, View};
@@ -222,6 +222,12 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     pub fn give_up(&mut self) {
         self.open = None;
         self.tx.give_up();
+    }
+
+    /// Gives up the open claim, and lends the producer in this handle.
+    pub(super) fn without_claim(&mut self) -> &mut Producer<BlockStart, InSegment<Strided>, S> {
+        self.open = None;
+        self.tx.without_claim()
     }
 }
 

@@ -10,9 +10,9 @@ use crate::consumer::markers::{Reading, sealed as delivery};
 use crate::errors::{BatchError, ClaimError, PassError, WaitError};
 use crate::producer::sealed as sharing;
 use crate::promise::Promise;
-use crate::ring::slots::Interleaved;
+use crate::ring::slots::{Interleaved, Layout};
 use crate::{
-    Conflator,
+    Conflator, Producer,
     errors::ConflateError,
     handles::Sent,
     tasks::{Selector, Waitable},
@@ -127,8 +127,8 @@ fn now() -> Instant {
 
 /// Makes sure that the first stage has an event left. Returns the stage's name, and the event's
 /// position.
-fn unpassed<S: sharing::Sharing>(
-    tx: &mut SegmentProducer<Event, Interleaved, S>,
+fn unpassed<E: Send, L: Layout, S: sharing::Sharing>(
+    tx: &mut Producer<E, L, S>,
 ) -> (crate::stages::Name, u64) {
     if tx.remaining() == tx.capacity() {
         tx.publish(|_| ()).unwrap();
@@ -136,8 +136,31 @@ fn unpassed<S: sharing::Sharing>(
     (tx.core().control.plan.name_of(0), tx.next_seq().wrapping_sub(1))
 }
 
+/// Adds the rows of the calls that wait for a stage, for a handle in which `$inner` finds the
+/// producer.
+macro_rules! passing {
+    ($rows:ident, $handle:ident, |$tx:ident| $inner:expr) => {
+        $rows.push(row!($handle, wait_for_by, |$tx| {
+            let (stage, seq) = unpassed($inner);
+            done($tx.wait_for_by(&stage, seq, now()))
+        }));
+        $rows.push(row!($handle, flush_by, |$tx| {
+            unpassed($inner);
+            done($tx.flush_by(now()))
+        }));
+        $rows.push(row!($handle, wait_for_async, |$tx| {
+            let (stage, seq) = unpassed($inner);
+            once($tx.wait_for_async(&stage, seq))
+        }));
+        $rows.push(row!($handle, flush_async, |$tx| {
+            unpassed($inner);
+            once($tx.flush_async())
+        }));
+    };
+}
+
 pub(super) fn producers<S: sharing::Sharing>() -> Vec<Row<SegmentProducer<Event, Interleaved, S>>> {
-    vec![
+    let mut rows: Vec<Row<SegmentProducer<Event, Interleaved, S>>> = vec![
         row!(Producer, try_publish, |tx| done(tx.try_publish(|_| ()))),
         row!(Producer, try_claim, |tx| done(tx.try_claim().map(|slot| slot.publish()))),
         row!(Producer, try_claim_n, |tx| done(tx.try_claim_n(2).map(|slots| slots.publish()))),
@@ -154,22 +177,6 @@ pub(super) fn producers<S: sharing::Sharing>() -> Vec<Row<SegmentProducer<Event,
             tx.claim_n_async(2).await.map(|slots| slots.publish())
         })),
         row!(Producer, ask_async, |tx| once(tx.ask_async(|_, _: Promise<u64>| ()))),
-        row!(Producer, wait_for_by, |tx| {
-            let (stage, seq) = unpassed(&mut tx);
-            done(tx.wait_for_by(&stage, seq, now()))
-        }),
-        row!(Producer, flush_by, |tx| {
-            unpassed(&mut tx);
-            done(tx.flush_by(now()))
-        }),
-        row!(Producer, wait_for_async, |tx| {
-            let (stage, seq) = unpassed(&mut tx);
-            once(tx.wait_for_async(&stage, seq))
-        }),
-        row!(Producer, flush_async, |tx| {
-            unpassed(&mut tx);
-            once(tx.flush_async())
-        }),
         ("Producer", "remaining", false, |mut tx| {
             Box::new(move || match tx.remaining() {
                 0 => Nothing,
@@ -241,11 +248,13 @@ pub(super) fn producers<S: sharing::Sharing>() -> Vec<Row<SegmentProducer<Event,
                 done(conflator.flush_by(now()))
             })
         }),
-    ]
+    ];
+    passing!(rows, Producer, |tx| &mut tx);
+    rows
 }
 
 pub(super) fn block_producers<S: sharing::Sharing>() -> Vec<Row<BlockProducer<S>>> {
-    vec![
+    let mut rows: Vec<Row<BlockProducer<S>>> = vec![
         row!(BlockProducer, try_publish, |tx| done(tx.try_publish(|_| ()))),
         row!(BlockProducer, publish_by, |tx| done(tx.publish_by(now(), |_| ()))),
         row!(BlockProducer, try_claim_n, |tx| done(tx.try_claim_n(2).map(|it| it.publish()))),
@@ -264,19 +273,23 @@ pub(super) fn block_producers<S: sharing::Sharing>() -> Vec<Row<BlockProducer<S>
             let mut tx = tx.into_raw();
             Box::new(move || done(tx.claim_by(1, now()).map(|seq| tx.done(seq).unwrap())))
         }),
-    ]
+    ];
+    passing!(rows, BlockProducer, |tx| tx.producer());
+    rows
 }
 
 pub(super) fn message_producers<S: sharing::Sharing>() -> Vec<Row<MessageProducer<S>>> {
-    vec![
+    let mut rows: Vec<Row<MessageProducer<S>>> = vec![
         row!(MessageProducer, try_publish, |tx| done(tx.try_publish(0, &[]))),
         row!(MessageProducer, publish_by, |tx| done(tx.publish_by(now(), 0, &[]))),
-    ]
+    ];
+    passing!(rows, MessageProducer, |tx| tx.producer());
+    rows
 }
 
 pub(super) fn copying_producers<S: sharing::Sharing>() -> Vec<Row<CopyingProducer<Event, S>>> {
     const EVENTS: [Event; 2] = [[0; 8]; 2];
-    vec![
+    let mut rows: Vec<Row<CopyingProducer<Event, S>>> = vec![
         row!(CopyingProducer, try_publish, |tx| done(tx.try_publish(&EVENTS[0]))),
         row!(CopyingProducer, publish_by, |tx| done(tx.publish_by(now(), &EVENTS[0]))),
         row!(CopyingProducer, try_publish_batch, |tx| done(tx.try_publish_batch(&EVENTS))),
@@ -287,7 +300,9 @@ pub(super) fn copying_producers<S: sharing::Sharing>() -> Vec<Row<CopyingProduce
                 _ => done(tx.publish(&EVENTS[0])),
             })
         }),
-    ]
+    ];
+    passing!(rows, CopyingProducer, |tx| tx.producer());
+    rows
 }
 
 pub(super) fn consumers<C: delivery::Delivery>() -> Vec<Row<SegmentConsumer<Event, Reading, C>>> {

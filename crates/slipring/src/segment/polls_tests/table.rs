@@ -69,6 +69,13 @@ fn table() -> [Calls; 3] {
 fn public_calls(text: &str, calls: &mut Calls) {
     let mut handle = None;
     for line in text.lines() {
+        if let Some(of) = line.strip_prefix("passes!(") {
+            let passes = include_str!("../passes.rs").lines().map(str::trim);
+            for name in passes.filter_map(|line| line.strip_prefix("pub fn ")) {
+                let (handle, name) = (of.split('<').next(), name.split('(').next());
+                calls.insert((handle.unwrap().into(), name.unwrap().into()));
+            }
+        }
         if line.starts_with("impl") || line.starts_with("pub trait ") {
             let name = |name: &&&str| {
                 let named = |end: &str| line.contains(&format!(" {name}{end}"));
