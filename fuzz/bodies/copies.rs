@@ -132,6 +132,9 @@ macro_rules! read {
             2 => _ = hand.try_read_batch(&mut events[..$count]),
             3 => _ = hand.read_batch_by(soon(), &mut events[..$count]),
             4 => hand.release(),
+            5 if $count > 9 => {
+                _ = hand.read_batch_within_by(Duration::MAX, soon(), &mut events[..$count]);
+            }
             _ => _ = format!("{hand:?}, {}", hand.stage()),
         }
     }};

@@ -419,6 +419,23 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
         Ok(BlockBatch { batch: self.rx.batch_within(max, time)?, view })
     }
 
+    /// Like [`BlockConsumer::batch_within`], but waits at most until `deadline`. If blocks are
+    /// there at the deadline, the call lends them.
+    ///
+    /// Example: [`BlockConsumer::batch_within`].
+    ///
+    /// # Errors
+    /// The call returns the errors of [`Consumer::batch_within_by`].
+    pub fn batch_within_by(
+        &mut self,
+        max: usize,
+        time: Duration,
+        deadline: Instant,
+    ) -> Result<BlockBatch<'_, A, C>, BatchError> {
+        let view = self.block_view();
+        Ok(BlockBatch { batch: self.rx.batch_within_by(max, time, deadline)?, view })
+    }
+
     /// Handles and releases up to `max` available blocks. Returns their number. Releases exactly
     /// the blocks for which `handle` returned, even if `handle` panics.
     ///
@@ -447,6 +464,11 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
                 return Ok(handled as u64);
             }
         }
+    }
+
+    /// Returns the number of slots of the ring.
+    pub(super) fn capacity(&self) -> usize {
+        self.rx.state().control().plan.capacity
     }
 
     /// Returns whether no block is available after the last batch, which the caller has released.

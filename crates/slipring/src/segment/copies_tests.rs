@@ -419,12 +419,14 @@ macro_rules! read {
     ($handle:expr, $random:expr, $done:expr) => {{
         let (handle, random) = (&mut $handle, &mut $random);
         let mut events = [0; 6];
-        let done = match random.u8(..6) {
+        let time = Duration::from_micros(random.u64(..90));
+        let done = match random.u8(..7) {
             0 => handle.try_next().is_ok(),
             1 => handle.next_by(soon()).is_ok(),
             2 => handle.try_read_batch(&mut events[..random.usize(1..6)]).is_ok(),
             3 => handle.read_batch_by(soon(), &mut events).is_ok(),
-            4 => (handle.release(), false).1,
+            4 => handle.read_batch_within_by(time, soon(), &mut events).is_ok(),
+            5 => (handle.release(), false).1,
             _ => format!("{:?} {}", handle, handle.stage()).is_empty(),
         };
         $done.fetch_add(u64::from(done), Relaxed);

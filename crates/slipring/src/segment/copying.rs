@@ -15,7 +15,7 @@
 //!   processes store.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 use crate::base::name::Name;
@@ -239,6 +239,68 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     ) -> Result<(u64, usize), BatchError> {
         self.release();
         let batch = self.inner.batch_by(events.len(), deadline)?;
+        let read = copy(&batch, events);
+        self.read = batch.len() as u64;
+        Ok(read)
+    }
+
+    /// Releases the events of the previous call, and waits until `events` can be filled or, once
+    /// the oldest available event has waited for `time`, until one event is available at least.
+    /// Then copies the available events that fit. Returns the position of the first event, and the
+    /// number of events. See [`Consumer::batch_within`](crate::Consumer::batch_within).
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use std::time::Duration;
+    /// let segment =
+    ///     slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("sum").build()?;
+    /// let copies = segment.attach_copies()?;
+    /// let (mut tx, mut sum) = (copies.producer()?, copies.reader("sum")?);
+    /// tx.publish_batch(&[1, 2, 3])?;
+    /// tx.close();
+    /// let (minute, mut events) = (Duration::from_secs(60), [0; 2]);
+    /// assert_eq!((sum.read_batch_within(minute, &mut events)?, events), ((0, 2), [1, 2]));
+    /// assert_eq!((sum.read_batch_within(minute, &mut events)?, events[0]), ((2, 1), 3));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The call returns the errors of [`Consumer::batch_within`](crate::Consumer::batch_within). A
+    /// call that returns an error copies no event.
+    ///
+    /// # Cost
+    /// Costs what [`Consumer::batch_within`](crate::Consumer::batch_within) costs, and the copies.
+    pub fn read_batch_within(
+        &mut self,
+        time: Duration,
+        events: &mut [E],
+    ) -> Result<(u64, usize), WaitError> {
+        self.release();
+        let batch = self.inner.batch_within(events.len(), time)?;
+        let read = copy(&batch, events);
+        self.read = batch.len() as u64;
+        Ok(read)
+    }
+
+    /// Like [`read_batch_within`](CopyingConsumer::read_batch_within), but waits at most until
+    /// `deadline`, whatever other processes store. If events are there at the deadline, the call
+    /// copies them.
+    ///
+    /// Example: [`CopyingConsumer::read_batch_within`].
+    ///
+    /// # Errors
+    /// The call returns the errors of
+    /// [`Consumer::batch_within_by`](crate::Consumer::batch_within_by). A call that returns an
+    /// error copies no event.
+    pub fn read_batch_within_by(
+        &mut self,
+        time: Duration,
+        deadline: Instant,
+        events: &mut [E],
+    ) -> Result<(u64, usize), BatchError> {
+        self.release();
+        let batch = self.inner.batch_within_by(events.len(), time, deadline)?;
         let read = copy(&batch, events);
         self.read = batch.len() as u64;
         Ok(read)

@@ -1,25 +1,18 @@
-//! Messages of any length over a segment's ring of cells.
-//!
-//! A message occupies a run of adjacent 64-byte cells: an 8-byte header, then the content. A run
-//! does not wrap around, so a message that does not fit before the ring's end begins at the ring's
-//! first slot instead.
-//!
-//! | bytes of the first cell | meaning |
-//! |---|---|
-//! | 0..4 | length of the message, in bytes; all ones: padding up to the ring's end |
-//! | 4..8 | kind that the producer chose; of padding: the number of its cells |
-//! | 8.. | the message |
+//! Messages of any length over a segment's ring of cells. The module
+//! [`message_batch`](super::message_batch) says how a message lies in its cells.
 //!
 //! Invariants
 //! - I1: a message is one publication of at most `MAX_RUN` cells, so a stage sees it as a whole or
 //!   not at all. A stage releases only whole messages, so each handle starts at a header.
-//! - I2: each header is checked against the lent cells before it is trusted.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::block_batch::BlockBatch;
 use super::blocks::{BlockConsumer, BlockProducer};
+use super::message_batch::{
+    CELL, Count, HEADER, MAX_MESSAGE, Message, MessageBatch, PADDING, cells_of, checked,
+    store_header,
+};
 use super::passes::passes;
 use super::raw_blocks::{BlockStart, RawBlockProducer};
 use crate::base::fault::debug_is_message;
@@ -30,37 +23,10 @@ use crate::processes::markers::Succeeds;
 use crate::producer::{Producer, Single, sealed as sharing};
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::Strided;
-use crate::ring::stamp::MAX_RUN;
 
-/// Size of a cell, in bytes.
-#[doc(hidden)]
-pub const CELL: usize = 64;
-/// Length of a message's header, in bytes.
-const HEADER: usize = 8;
-/// Value of the length field in the header of padding.
-const PADDING: u32 = u32::MAX;
-/// Length of the longest message in a ring that is large enough, in bytes: 2 MiB minus the header.
-pub const MAX_MESSAGE: usize = MAX_RUN as usize * CELL - HEADER;
 /// Number of failed claims after which a call that does not wait gives up. A claim fails if its
 /// cells would lie on both sides of the ring's end.
 const TRIES: usize = 8;
-
-/// Returns the number of cells of a message.
-fn cells_of(len: usize) -> usize {
-    (HEADER + len).div_ceil(CELL)
-}
-
-/// Stores a header in a run's first cell.
-fn store_header(cells: &mut [u8], len: u32, kind: u32) {
-    cells[..4].copy_from_slice(&len.to_ne_bytes());
-    cells[4..HEADER].copy_from_slice(&kind.to_ne_bytes());
-}
-
-/// Returns the length and the kind in a run's first cell.
-fn header(cell: &[u8]) -> (u32, u32) {
-    let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| cell[at + byte]));
-    (word(0), word(4))
-}
 
 /// Reason why a message was not published.
 #[derive(Clone)]
@@ -349,21 +315,6 @@ impl<S: sharing::Sharing> Drop for MessageClaim<'_, S> {
     }
 }
 
-/// A lent message.
-///
-/// Example: [`MessageProducer::publish`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Message<'b> {
-    /// Position of the message, which is the position of its first cell. From one message to the
-    /// next, positions grow by the message's number of cells.
-    pub seq: u64,
-    /// A number that the producer passed with the message, to say its kind.
-    pub kind: u32,
-    /// The message.
-    pub bytes: &'b [u8],
-}
-
 /// The handle with which a stage of a segment, or a tap's member, is lent messages.
 pub struct MessageConsumer<C: lease::Delivery> {
     rx: BlockConsumer<Reading, C>,
@@ -413,6 +364,96 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     pub fn batch_by(&mut self, deadline: Instant) -> Result<MessageBatch<'_, C>, BatchError> {
         let cells = self.cells(|rx| rx.batch_by(usize::MAX, deadline))?;
         Ok(MessageBatch { batch: self.rx.try_batch(cells)? })
+    }
+
+    /// Lends a batch of `max` messages or, once its oldest message has waited for `time`, the
+    /// messages that are there, at least one; see
+    /// [`Consumer::batch_within`](crate::Consumer::batch_within), which counts events where this
+    /// call counts messages. If `max` is 0, the call returns an empty batch at once.
+    ///
+    /// The call also stops to wait once the messages fill half of the ring's cells, so that the
+    /// producers find room meanwhile. A message that takes more than a quarter of the ring may have
+    /// to wait for room until `time` is over.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::{Segment, messages::Messages};
+    /// use std::time::Duration;
+    /// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
+    /// let segment = segment.type_name("log/line", 1).reader("send").build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut tx, mut send) = (attached.producer()?, attached.reader("send")?);
+    /// for kind in 0..5 { tx.publish(kind, &[b'-'; 200])?; }
+    /// drop(tx); // closes the ring
+    /// for len in [2, 2, 1] {
+    ///     let batch = send.batch_within(2, Duration::from_secs(60))?;
+    ///     assert_eq!(batch.iter().count(), len);
+    ///     batch.release();
+    /// }
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The call returns the errors of [`Consumer::batch_within`](crate::Consumer::batch_within),
+    /// and [`WaitError::Damaged`].
+    ///
+    /// # Cost
+    /// Costs what [`Consumer::batch_within`](crate::Consumer::batch_within) costs. While messages
+    /// take several cells each, the handle wakes once more than it does for events.
+    pub fn batch_within(
+        &mut self,
+        max: usize,
+        time: Duration,
+    ) -> Result<MessageBatch<'_, C>, WaitError> {
+        self.gather(max, |rx, cells| Ok(rx.batch_within(cells, time)?.len()))
+    }
+
+    /// Like [`MessageConsumer::batch_within`], but waits at most until `deadline`. If messages are
+    /// there at the deadline, the call lends them.
+    ///
+    /// Example: [`MessageConsumer::batch_within`].
+    ///
+    /// # Errors
+    /// The call returns the errors of
+    /// [`Consumer::batch_within_by`](crate::Consumer::batch_within_by), and [`WaitError::Damaged`].
+    pub fn batch_within_by(
+        &mut self,
+        max: usize,
+        time: Duration,
+        deadline: Instant,
+    ) -> Result<MessageBatch<'_, C>, BatchError> {
+        self.gather(max, |rx, cells| Ok(rx.batch_within_by(cells, time, deadline)?.len()))
+    }
+
+    /// Gathers a batch of `max` messages. `wait` waits for a number of cells, or for the end of the
+    /// batch's time, and returns the number of available cells, at most the number asked for.
+    fn gather<X: From<WaitError>>(
+        &mut self,
+        max: usize,
+        mut wait: impl FnMut(&mut BlockConsumer<Reading, C>, usize) -> Result<usize, X>,
+    ) -> Result<MessageBatch<'_, C>, X> {
+        let most = (self.rx.capacity() / 2).max(1);
+        let mut count = Count::default();
+        while count.messages < max {
+            // Each message that is missing takes a cell at least.
+            let asked = count.cells.saturating_add(max - count.messages).min(most);
+            let is_over = wait(&mut self.rx, asked)? < asked || asked == most;
+            let cells = match self.rx.try_batch(usize::MAX) {
+                Ok(cells) => cells,
+                Err(BatchError::Wait(reason)) => return Err(reason.into()),
+                Err(_) => continue, // another process has changed the words
+            };
+            count.extend(&cells, max)?;
+            if count.messages == 0 {
+                cells.release(); // padding
+                count = Count::default();
+            } else if is_over {
+                break;
+            }
+        }
+        Ok(MessageBatch { batch: self.rx.batch(count.cells)? })
     }
 
     /// Lends all messages that are available now, at least one.
@@ -495,116 +536,5 @@ impl<C: lease::Delivery> fmt::Debug for MessageConsumer<C> {
 impl<S: sharing::Sharing> fmt::Debug for MessageProducer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MessageProducer(next {})", self.tx.next_seq())
-    }
-}
-
-/// A run of cells: the number of cells and, if the run is a message and not padding, the message's
-/// kind and bytes.
-type RunOfCells<'b> = (usize, Option<(u32, &'b [u8])>);
-
-/// Returns the run at `offset` of a batch of cells. Returns `None` if there is no run, or if its
-/// header contradicts the cells (I2).
-fn at<'b, C: lease::Delivery>(
-    batch: &'b BlockBatch<'_, Reading, C>,
-    offset: usize,
-) -> Option<RunOfCells<'b>> {
-    let (len, kind) = header(batch.get(offset)?);
-    if len == PADDING {
-        let cells = kind as usize;
-        let fits = cells != 0 && cells <= batch.len() - offset;
-        return fits.then_some((cells, None));
-    }
-    let len = len as usize;
-    if len > MAX_MESSAGE {
-        return None;
-    }
-    let bytes = batch.joined(offset, cells_of(len))?;
-    Some((cells_of(len), Some((kind, &bytes[HEADER..HEADER + len]))))
-}
-
-/// Checks all headers of a batch (I2). Returns the number of cells, or `None` if the batch contains
-/// only padding.
-fn checked<C: lease::Delivery>(
-    batch: &BlockBatch<'_, Reading, C>,
-) -> Result<Option<usize>, WaitError> {
-    let (mut offset, mut messages) = (0, false);
-    while offset < batch.len() {
-        let (cells, message) = at(batch, offset).ok_or(WaitError::Damaged)?;
-        messages |= message.is_some();
-        offset += cells;
-    }
-    Ok(messages.then_some(offset))
-}
-
-/// Messages lent together, in their order, at least one. If the batch is dropped without a release,
-/// its messages are lent again.
-///
-/// ```
-/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-/// use slipring_shm::{Segment, messages::Messages};
-/// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
-/// let segment = segment.type_name("log/line", 1).reader("print").build()?;
-/// // SAFETY: no other process has the memfd.
-/// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
-/// for text in ["one", "two", "three"] { tx.publish(0, text.as_bytes())?; }
-/// let batch = print.try_batch()?;
-/// assert!(batch.iter().map(|message| message.bytes.len()).eq([3, 3, 5]));
-/// batch.release();
-/// assert_eq!(print.next_seq(), 3);
-/// # }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct MessageBatch<'c, C: lease::Delivery> {
-    batch: BlockBatch<'c, Reading, C>,
-}
-
-impl<C: lease::Delivery> MessageBatch<'_, C> {
-    /// Iterates over the messages, in the order of their positions.
-    ///
-    /// Example: [`MessageBatch`].
-    pub fn iter(&self) -> impl Iterator<Item = Message<'_>> {
-        let mut offset = 0;
-        std::iter::from_fn(move || {
-            while offset < self.batch.len() {
-                let seq = self.batch.first_seq().wrapping_add(offset as u64);
-                // The headers were checked, and the cells are lent.
-                let (cells, message) = at(&self.batch, offset)?;
-                offset += cells;
-                if let Some((kind, bytes)) = message {
-                    return Some(Message { seq, kind, bytes });
-                }
-            }
-            None
-        })
-    }
-
-    /// Releases all messages of the batch.
-    ///
-    /// Example: [`MessageBatch`].
-    pub fn release(self) {
-        self.batch.release();
-    }
-
-    /// Handles all messages, and releases those for which `handle` returned.
-    fn handle(self, handle: &mut impl FnMut(Message<'_>)) -> u64 {
-        /// Releases the handled cells when it is dropped, even by a panic.
-        struct Handled<'c, C: lease::Delivery>(BlockBatch<'c, Reading, C>, usize);
-        impl<C: lease::Delivery> Drop for Handled<'_, C> {
-            fn drop(&mut self) {
-                self.0.release_front(self.1);
-            }
-        }
-        let mut handled = Handled(self.batch, 0);
-        let mut count = 0;
-        while let Some((cells, message)) = at(&handled.0, handled.1) {
-            let seq = handled.0.first_seq().wrapping_add(handled.1 as u64);
-            if let Some((kind, bytes)) = message {
-                handle(Message { seq, kind, bytes });
-                count += 1;
-            }
-            handled.1 += cells;
-        }
-        count
     }
 }

@@ -43,6 +43,7 @@ pub(crate) mod heap;
 mod last_out_tests;
 #[cfg(all(test, not(slipring_loom)))]
 mod lent_tests;
+mod message_batch;
 mod messages;
 mod participant;
 mod passes;
@@ -72,10 +73,8 @@ pub use blocks::{BlockClaim, BlockConsumer, BlockProducer};
 pub use copying::CopyingConsumer;
 pub use copying_producer::CopyingProducer;
 pub use declaration::{Declaration, Needs, StageDeclaration, StageDelivery, StagePlace};
-pub use messages::{
-    CELL, MAX_MESSAGE, Message, MessageBatch, MessageClaim, MessageConsumer, MessageError,
-    MessageProducer,
-};
+pub use message_batch::{CELL, MAX_MESSAGE, Message, MessageBatch};
+pub use messages::{MessageClaim, MessageConsumer, MessageError, MessageProducer};
 pub use participant::{Participant, register_for_barriers};
 pub use raw_blocks::{BlockStart, RawBlockConsumer, RawBlockProducer, Stretch};
 pub use request::SegmentRequest;

@@ -371,6 +371,9 @@ pub(super) fn block_consumers<C: delivery::Delivery>() -> Vec<Row<BlockConsumer<
     vec![
         row!(BlockConsumer, try_batch, |rx| done(rx.try_batch(1).map(|batch| batch.release()))),
         row!(BlockConsumer, batch_by, |rx| done(rx.batch_by(1, now()).map(|it| it.release()))),
+        row!(BlockConsumer, batch_within_by, |rx| done(
+            rx.batch_within_by(2, NO_TIME, now()).map(|batch| batch.release())
+        )),
         row!(BlockConsumer, poll, |rx| some(rx.poll(1, |_, _| ()))),
         ("RawBlockConsumer", "available", true, |rx| {
             let mut rx = rx.into_raw();
@@ -387,6 +390,9 @@ pub(super) fn message_consumers<C: delivery::Delivery>() -> Vec<Row<MessageConsu
     vec![
         row!(MessageConsumer, try_batch, |rx| done(rx.try_batch().map(|batch| batch.release()))),
         row!(MessageConsumer, batch_by, |rx| done(rx.batch_by(now()).map(|it| it.release()))),
+        row!(MessageConsumer, batch_within_by, |rx| done(
+            rx.batch_within_by(2, NO_TIME, now()).map(|batch| batch.release())
+        )),
         row!(MessageConsumer, poll, |rx| some(rx.poll(|_| ()))),
     ]
 }
@@ -401,5 +407,10 @@ pub(super) fn copying_consumers<C: delivery::Delivery>()
         row!(CopyingConsumer, next_by, |rx| done(rx.next_by(now()))),
         row!(CopyingConsumer, try_read_batch, |rx| done(rx.try_read_batch(&mut buffer()))),
         row!(CopyingConsumer, read_batch_by, |rx| done(rx.read_batch_by(now(), &mut buffer()))),
+        row!(CopyingConsumer, read_batch_within_by, |rx| done(rx.read_batch_within_by(
+            NO_TIME,
+            now(),
+            &mut buffer()
+        ))),
     ]
 }
