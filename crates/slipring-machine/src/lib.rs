@@ -21,7 +21,7 @@
 //!     Ok(assignment) => print!("{assignment}"),
 //!     Err(error) => println!("{error}"),
 //! }
-//! # Ok::<(), slipring_machine::MachineError>(())
+//! # Ok::<(), slipring::Error>(())
 //! ```
 //!
 //! [`Machine::at`] makes a placement that a chain or graph of slipring takes; [`Placed`] has an
@@ -57,3 +57,23 @@ pub use threads::affinity::{
 };
 pub use threads::clock::{Clock, set_fine_timer};
 pub use threads::usage::{MachineUsage, ThreadTimes, process_cpu, thread_cpu, thread_id};
+
+/// Lets `?` convert errors of this crate into the library's.
+macro_rules! into_errors_of_slipring {
+    ($($error:ty),*) => {
+        $(impl From<$error> for slipring::Error {
+            fn from(error: $error) -> slipring::Error {
+                slipring::Error::call(error)
+            }
+        })*
+    };
+}
+
+into_errors_of_slipring!(
+    BindError,
+    CpuListError,
+    MachineError,
+    PlacementError,
+    PlacementTextError,
+    SnapshotError
+);

@@ -23,6 +23,8 @@ macro_rules! line {
 /// let server = Server::at("nats://127.0.0.1:1"); // no process listens there
 /// let error = Sink::to(server, "ORDERS").open(Encoding::<u64>::plain("order", 1)).unwrap_err();
 /// assert!(matches!(error, Error::Unreachable { .. }));
+/// let error = slipring::Error::from(error); // as `?` does
+/// assert!(matches!(error.downcast_ref(), Some(Error::Unreachable { .. })));
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -349,6 +351,15 @@ fn lost_acknowledged(
     match acknowledged {
         Some(_) => Ok(()),
         None => f.write_str("; or say that no event is lost (Sink::resume_at)"),
+    }
+}
+
+impl From<Error> for slipring::Error {
+    fn from(error: Error) -> slipring::Error {
+        match error {
+            Error::Ring(reason @ WaitError::Failed(_)) => reason.into(),
+            error => slipring::Error::call(error),
+        }
     }
 }
 

@@ -2,7 +2,26 @@
 //!
 //! A program that only reports errors needs [`SegmentError`] alone. A program that goes on after an
 //! error matches the [`Problem`] in it, or the error of the promise or message that it uses. Calls
-//! of handles return the errors of [`slipring::errors`].
+//! of handles return the errors of [`slipring::errors`]. All of them convert into
+//! [`slipring::Error`], so one `?` serves every call:
+//!
+//! ```
+//! # #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+//! fn main() -> Result<(), slipring::Error> {
+//!     use slipring_shm::{Segment, messages::Messages};
+//!     let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
+//!     let segment = segment.type_name("log/line", 1).reader("print").build()?;
+//!     // SAFETY: no other process has the memfd.
+//!     let attached = unsafe { segment.attach()? };
+//!     let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
+//!     tx.publish(1, b"a line")?;
+//!     print.try_batch()?.release();
+//!     tx.flush()?;
+//!     Ok(())
+//! }
+//! # #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+//! # fn main() {}
+//! ```
 //!
 //! Invariants
 //! - I1: each message says what was wrong, where, and what to do next.

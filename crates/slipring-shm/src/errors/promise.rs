@@ -4,6 +4,7 @@
 //! - I1: an error says that a promise is broken only if its ring is closed without a value. A
 //!   reader finds a published value before it finds that the ring is closed.
 
+use slipring::Error;
 use slipring::errors::{BatchError, PeerDead, WaitError};
 
 use super::texts;
@@ -73,6 +74,15 @@ impl From<BatchError> for PromiseError {
         match reason {
             BatchError::Wait(reason) => reason.into(),
             _ => PromiseError::TimedOut,
+        }
+    }
+}
+
+impl From<PromiseError> for Error {
+    fn from(error: PromiseError) -> Error {
+        match error {
+            PromiseError::Ended(reason @ WaitError::Failed(_)) => reason.into(),
+            error => Error::call(error),
         }
     }
 }

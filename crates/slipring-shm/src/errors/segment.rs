@@ -76,3 +76,9 @@ impl StdError for SegmentError {
         }
     }
 }
+
+impl From<SegmentError> for slipring::Error {
+    fn from(error: SegmentError) -> slipring::Error {
+        slipring::Error::call(error)
+    }
+}

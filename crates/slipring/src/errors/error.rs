@@ -18,7 +18,7 @@ use crate::base::name::Name;
 /// The error from building or running a graph, or from any call of the library. The error of a run
 /// carries the first failure: the stage, the event, and the user's own error.
 ///
-/// Each error of the library converts into this one by `?`:
+/// Each error of the library, and of the crates beside it, converts into this one by `?`:
 ///
 /// ```
 /// use slipring::{Mirror, Wait, errors::WaitError};
@@ -87,8 +87,10 @@ impl Error {
         Error(Box::new(ErrorParts { kind: ErrorKind::EventDrop(panic), report: Some(report) }))
     }
 
-    /// Makes an error of an error that a call returned.
-    fn call(error: impl StdError + Send + Sync + 'static) -> Error {
+    /// Makes an error of an error that a call returned. Crates beside this one convert their errors
+    /// by it.
+    #[doc(hidden)]
+    pub fn call(error: impl StdError + Send + Sync + 'static) -> Error {
         Error(Box::new(ErrorParts { kind: ErrorKind::Call(error.into()), report: None }))
     }
 

@@ -17,7 +17,7 @@ use super::passes::passes;
 use super::raw_blocks::{BlockStart, RawBlockProducer};
 use crate::base::fault::debug_is_message;
 use crate::consumer::markers::{Reading, sealed as lease};
-use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::errors::{BatchError, ClaimError, WaitError, error::Error};
 use crate::processes::layout::InSegment;
 use crate::processes::markers::Succeeds;
 use crate::producer::{Producer, Single, sealed as sharing};
@@ -69,6 +69,15 @@ impl std::error::Error for MessageError {
 impl From<ClaimError> for MessageError {
     fn from(reason: ClaimError) -> Self {
         MessageError::Claim(reason)
+    }
+}
+
+impl From<MessageError> for Error {
+    fn from(error: MessageError) -> Error {
+        match error {
+            MessageError::Claim(ClaimError::Wait(reason @ WaitError::Failed(_))) => reason.into(),
+            error => Error::call(error),
+        }
     }
 }
 
