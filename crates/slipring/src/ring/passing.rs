@@ -248,7 +248,7 @@ impl Goal {
                 Ok(stage) => stage,
                 Err(result) => return result,
             };
-            // Other processes may make a stage seem to pass again and again (I4).
+            // Other processes may make a stage seem to pass again and again (I5).
             if was_late {
                 return Err(PassError::TimedOut(control.plan.name_of(stage)));
             }
