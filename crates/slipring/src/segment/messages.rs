@@ -8,6 +8,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use super::block_batch::BlockBatch;
 use super::blocks::{BlockConsumer, BlockProducer};
 use super::message_batch::{
     CELL, Count, HEADER, MAX_MESSAGE, Message, MessageBatch, PADDING, cells_of, checked,
