@@ -431,8 +431,10 @@ fn the_end_completes_the_counts_of_a_handle() {
     let _watched = common::watched();
     let graph = Graph::new(8, || 0);
     let (task, thread) = (graph.reader("task"), graph.reader("thread"));
+    let each = graph.reader("each");
     let ring = graph.build().unwrap();
     let (mut task, mut thread) = (ring.reader(task), ring.reader(thread));
+    let mut each = ring.reader(each);
     let (mut tx, monitor) = (ring.producer(), ring.monitor());
     drop(ring);
     (0..5).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
@@ -443,4 +445,6 @@ fn the_end_completes_the_counts_of_a_handle() {
     thread.batch(8).unwrap().release();
     assert!(thread.batch(8).is_err());
     assert_eq!(counts(&monitor, "thread").0, 5);
+    assert_eq!(each.for_each(|_, _| ()).unwrap(), 5);
+    assert_eq!(counts(&monitor, "each").0, 5);
 }

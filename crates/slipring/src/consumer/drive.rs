@@ -260,6 +260,7 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
         match step(position, handler, &mut pace) {
             Ok(0) => {
                 if let Some(closed) = position.ended() {
+                    position.flush_if_new(); // The handle may live on.
                     return End::Wait(closed);
                 }
                 if let Err(end) = idle(position, handler) {
@@ -279,7 +280,10 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
                 };
                 match waited {
                     Ok(()) | Err(Unmet::TimedOut) => {}
-                    Err(Unmet::Ended(closed)) => return End::Wait(closed),
+                    Err(Unmet::Ended(closed)) => {
+                        position.flush_if_new();
+                        return End::Wait(closed);
+                    }
                 }
             }
             Ok(_) if P::MAY_PAUSE => {
