@@ -10,8 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
+use slipring::faults::Marks;
 use slipring::handles::StartAt;
-use slipring::{Chain, Graph, Tap, Wait, ring, unicast};
+use slipring::markers::{Branch, FanOut, Interleaved};
+use slipring::{Chain, Graph, OnFault, Pool, Tap, Wait, ring, unicast};
 
 /// A misuse: what the user writes, the whole message, the remedy, and the program.
 struct Misuse(&'static str, &'static str, &'static str, fn() -> String);
@@ -93,6 +95,17 @@ const MISUSES: &[Misuse] = &[
         "`max_batch` must follow the stage that it is for",
         "the option after its stage",
         || fed(numbers(8).max_batch(4).read("print", |_, _| ())),
+    ),
+    Misuse(
+        "an option of a stage, behind the fan-out that the stage is in",
+        "`max_batch` follows a fan-out: put it inside, behind the stage that it is for",
+        "the option inside, after its stage",
+        || {
+            let side = |side: Chain<'static, u64, _, _>| {
+                side.read("log", |_, _| ()).read("send", |_, _| ())
+            };
+            fed(numbers(8).fan_out(side).max_batch(4))
+        },
     ),
     Misuse(
         "`contiguous`, after a stage",
@@ -248,8 +261,8 @@ const MISUSES: &[Misuse] = &[
     ),
     Misuse(
         "join while a producer is open, with a limit",
-        "stage `print` is still running, with 0 events left; close the producers, or halt the \
-         pipeline",
+        "stage `print` is still running, with 0 events left: close the producers, or halt the \
+         pipeline; if that is done, its handler has not returned",
         "`close` or drop each producer before the join",
         || {
             let chain = numbers(8).read("print", |_, _| ());
@@ -297,9 +310,23 @@ const MISUSES: &[Misuse] = &[
     ),
     Misuse(
         "join a tap before its graph runs",
-        "no graph with this tap is running: join between the graph's start and its end",
+        "no graph with this tap or pool is running: join between the graph's start and its end",
         "`subscribe` after `spawn`, or inside `run`",
         || error(Tap::<u64>::new().subscribe(StartAt::Now)),
+    ),
+    Misuse(
+        "join a pool that has all the workers that it has room for",
+        "all 1 seats are taken: wait until a reader of the tap or a worker of the pool leaves, or \
+         declare the tap or the pool with more room (`Tap::room`, `Key::room`, `Pool::reading(n)`, \
+         `Pool::updating(n)`)",
+        "`Pool::updating(n)` of `open`, or `Key::room`: the first workers count, too",
+        || {
+            let graph = Graph::new(8, || 0u64);
+            let key = graph.pool_reader("print", 1);
+            let ring = graph.build().unwrap();
+            let workers = ring.pool_readers(key);
+            error(workers[0].pool().join())
+        },
     ),
     Misuse(
         "a wait strategy by a name that none has",
@@ -437,6 +464,57 @@ fn a_loop_that_releases_no_batch_is_warned_of_once() {
     assert!(GIVEN.lock().unwrap().is_empty());
     (0..200).for_each(|_| assert_eq!(rx.batch(4).unwrap().len(), 1));
     assert_eq!(*GIVEN.lock().unwrap(), [NEVER_RELEASED[1]]);
+}
+
+/// An option belongs to the stage before it, never to a stage inside of a fan-out that has ended, or
+/// outside of the one that begins.
+#[test]
+fn an_option_that_follows_no_stage_is_refused() {
+    let _watched = crate::common::watched();
+    type Side<'a, P> = Chain<'a, u64, Interleaved, P>;
+    macro_rules! each_option {
+        ($($option:ident($($value:expr),*) )*) => {
+            $(
+                let behind = |what: &str| {
+                    let option = stringify!($option);
+                    format!("`{option}` follows {what}: put it inside, behind the stage that it is for")
+                };
+                let side = |side: Side<'static, FanOut>| side.read("log", |_, _| ());
+                let told = fed(numbers(8).fan_out(side).$option($($value),*));
+                assert_eq!(told, behind("a fan-out"));
+                let told = fed(numbers(8).fan_out(|x| x.fan_out(side).$option($($value),*)));
+                assert_eq!(told, behind("a fan-out"));
+                let branch = |branch: Side<'static, Branch>| branch.read("log", |_, _| ());
+                let told = fed(numbers(8).fan_out(|x| x.branch(branch).$option($($value),*)));
+                assert_eq!(told, behind("a branch"));
+                let before = || numbers(8).read("before", |_, _| ());
+                for told in [
+                    fed(before().fan_out(|x| side(x.$option($($value),*)))),
+                    fed(before().fan_out(|x| x.branch(|x| branch(x.$option($($value),*))))),
+                ] {
+                    assert!(told.contains(stringify!($option)), "{told}");
+                    assert!(told.contains("must follow the "), "{told}");
+                }
+            )*
+        };
+    }
+    each_option! {
+        on_error(OnFault::skip())
+        on_error_with(|_| OnFault::skip())
+        on_panic(OnFault::skip())
+        on_panic_with(|_| OnFault::skip())
+        marks(&Marks::new())
+        max_batch(4)
+        batch_within(4, Duration::from_millis(1))
+        idle_every(Duration::from_millis(1))
+        stage_wait(Wait::SLEEPING)
+        on("thread")
+        open(&Pool::reading(2))
+    }
+    // Behind a stage that follows the fan-out, the option is for that stage.
+    let side = |side: Side<'static, FanOut>| side.read("log", |_, _| ()).max_batch(4);
+    let chain = numbers(8).fan_out(side).read("end", |_, _| ()).max_batch(4);
+    assert_eq!(chain.feed(0..3, |slot, i| *slot = i).unwrap().value, 3);
 }
 
 #[test]

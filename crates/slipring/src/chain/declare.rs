@@ -21,7 +21,7 @@ use crate::ring::owner::Owner;
 use crate::ring::plan::Plan;
 use crate::ring::settings::Settings;
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
-use crate::ring::spec::{Access, Delivery, StageList};
+use crate::ring::spec::{Access, Delivery, StageList, StageSpec};
 use crate::run::hooks::Hooks;
 use crate::run::judge::Judges;
 use crate::run::placement::Placement;
@@ -62,10 +62,40 @@ pub(super) struct Declared<'env, E, L: Layout> {
     pub(super) placement: Option<Contained<Box<dyn Placement + 'env>>>,
     /// Whether the last declared stage has a handler of batches.
     pub(super) takes_batches: bool,
+    /// Where an option would stand that comes next.
+    place: Place,
     /// Indices of the open taps; a tap is open until an updating stage is declared after the tap.
     open_taps: Vec<usize>,
     /// Identity of the chain: an address that no other chain has while this chain is alive.
     identity: Arc<()>,
+}
+
+/// A place of a chain, where an option of a stage may stand.
+enum Place {
+    /// The beginning of the chain, of a fan-out or of a branch: there is no stage yet.
+    First,
+    /// Behind the last declared stage.
+    Stage,
+    /// Behind a fan-out or a branch, which the text names.
+    Behind(&'static str),
+}
+
+impl<E, L: Layout> Declared<'_, E, L> {
+    /// Returns the stage that an option here is for, or the mistake: what `missing` returns, or that
+    /// `option` follows a fan-out.
+    pub(super) fn stage_of(
+        &mut self,
+        option: &str,
+        missing: impl FnOnce() -> String,
+    ) -> Result<&mut StageSpec, String> {
+        match self.place {
+            Place::First => Err(missing()),
+            Place::Stage => self.stages.last_mut().ok_or_else(missing),
+            Place::Behind(what) => Err(format!(
+                "`{option}` follows {what}: put it inside, behind the stage that it is for"
+            )),
+        }
+    }
 }
 
 type Builder<'env, E> = RingBuilder<E, Box<dyn FnMut() -> E + 'env>>;
@@ -143,6 +173,7 @@ impl<'env, E, L: Layout> Declared<'env, E, L> {
             threads: None,
             placement: None,
             takes_batches: false,
+            place: Place::First,
             open_taps: Vec::new(),
             identity,
         }
@@ -202,12 +233,15 @@ impl<'env, E, L: Layout, P> Chain<'env, E, L, P> {
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P> {
     /// Calls a closure that declares stages. Each declared stage comes after the stages in `after`.
+    /// `behind` says behind what an option would stand after the closure, in an error's text.
     pub(super) fn nested(
-        declared: Box<Declared<'env, E, L>>,
+        mut declared: Box<Declared<'env, E, L>>,
         after: &[usize],
+        behind: &'static str,
         declare: impl FnOnce(Self) -> Self,
     ) -> Self {
         let own = declared.identity.clone();
+        declared.place = Place::First;
         let mut nested = declare(Chain {
             declared,
             after: after.to_vec(),
@@ -222,6 +256,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
                 .reject("the closure must give back the chain that it was given, not another one");
             (nested.after, nested.ends) = (after.to_vec(), Vec::new());
         }
+        nested.declared.place = Place::Behind(behind);
         nested
     }
 
@@ -242,6 +277,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         let stage = self.declared.stages.add(name, access, delivery, &after);
         self.declared.make_runners.push(Contained::new(Box::new(make_runners)));
         self.declared.takes_batches = false;
+        self.declared.place = Place::Stage;
         if matches!(delivery, Delivery::Tap(_)) {
             self.declared.open_taps.push(stage);
         } else if P::SIDE_BY_SIDE {

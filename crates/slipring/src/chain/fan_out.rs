@@ -12,7 +12,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// the others.
     ///
     /// Stages inside a fan-out may only read; a stage that updates events does not compile there.
-    /// The stage declared after the fan-out comes after all stages inside. Fan-outs nest.
+    /// The stage declared after the fan-out comes after all stages inside. Fan-outs nest. An option
+    /// of a stage stands inside, behind its stage; behind the fan-out, it is an error of the build.
     ///
     /// ```
     /// let (mut count, mut sum) = (0, 0);
@@ -29,7 +30,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         mut self,
         declare: impl FnOnce(Chain<'env, E, L, FanOut>) -> Chain<'env, E, L, FanOut>,
     ) -> Self {
-        let Chain { declared, ends, .. } = Chain::nested(self.declared, &self.after, declare);
+        let Chain { declared, ends, .. } =
+            Chain::nested(self.declared, &self.after, "a fan-out", declare);
         self.declared = declared;
         if P::SIDE_BY_SIDE {
             self.ends.extend(ends);
@@ -84,7 +86,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L, FanOut> {
         mut self,
         declare: impl FnOnce(Chain<'env, E, L, Branch>) -> Chain<'env, E, L, Branch>,
     ) -> Self {
-        let Chain { declared, after, .. } = Chain::nested(self.declared, &self.after, declare);
+        let Chain { declared, after, .. } =
+            Chain::nested(self.declared, &self.after, "a branch", declare);
         self.declared = declared;
         if after != self.after {
             self.ends.extend(after);

@@ -244,17 +244,18 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
 }
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P> {
-    /// Changes the last declared stage. If no stage is declared, records the mistake that `missing`
-    /// returns; otherwise records a mistake that `change` returns.
+    /// Changes the last declared stage for the option `option`. If the option follows no stage,
+    /// records the mistake that `missing` returns, or that it follows a fan-out; otherwise records a
+    /// mistake that `change` returns.
     fn edit_last(
         mut self,
+        option: &str,
         missing: impl FnOnce() -> String,
         change: impl FnOnce(&mut StageSpec) -> Result<(), String>,
     ) -> Self {
-        let stages = &mut self.declared.stages;
-        let changed = stages.last_mut().map_or_else(|| Err(missing()), change);
+        let changed = self.declared.stage_of(option, missing).and_then(change);
         if let Err(problem) = changed {
-            stages.reject(problem);
+            self.declared.stages.reject(problem);
         }
         self
     }
@@ -263,7 +264,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// for error messages.
     fn edit_policy(self, option: &str, change: impl FnOnce(&mut Policy)) -> Self {
         let missing = || format!("`{option}` must follow the stage that it is for");
-        self.edit_last(missing, |spec| match spec {
+        self.edit_last(option, missing, |spec| match spec {
             StageSpec { delivery: Delivery::Tap(_), name, .. } => Err(format!(
                 "`{option}` follows tap `{name}`, whose readers are not the chain's: it must follow a stage"
             )),
@@ -516,7 +517,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         let wait = Contained::new(wait);
         let missing =
             || "`stage_wait` must follow the stage that it is for; `wait` is for all".to_owned();
-        self.edit_last(missing, |spec| {
+        self.edit_last("stage_wait", missing, |spec| {
             spec.wait = Some(wait);
             Ok(())
         })
@@ -541,7 +542,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     pub fn on(self, thread: &str) -> Self {
         let missing =
             || format!("`on({thread:?})` must follow the stage that it puts on that thread");
-        self.edit_last(missing, |spec| {
+        self.edit_last("on", missing, |spec| {
             let StageSpec { name, delivery, policy, .. } = &*spec;
             let reason = match delivery {
                 _ if policy.user_loop => {

@@ -81,9 +81,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     where
         E: 'env,
     {
-        let stages = &mut self.declared.stages;
-        match stages.last_mut() {
-            Some(StageSpec { delivery: Delivery::Pool { room, .. }, .. }) => {
+        let missing = || "`open` must follow the pool that it opens".to_owned();
+        let problem = match self.declared.stage_of("open", missing) {
+            Ok(StageSpec { delivery: Delivery::Pool { room, .. }, .. }) => {
                 *room = pool.room();
                 let pool = pool.clone();
                 if let Some(make_runners) = self.declared.make_runners.pop() {
@@ -93,13 +93,12 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
                     });
                     self.declared.make_runners.push(Contained::new(bound));
                 }
+                return self;
             }
-            Some(StageSpec { name, .. }) => {
-                let problem = format!("`open` follows `{name}`, which is no pool");
-                stages.reject(problem);
-            }
-            None => stages.reject("`open` must follow the pool that it opens"),
-        }
+            Ok(StageSpec { name, .. }) => format!("`open` follows `{name}`, which is no pool"),
+            Err(problem) => problem,
+        };
+        self.declared.stages.reject(problem);
         self
     }
 

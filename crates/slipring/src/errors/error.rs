@@ -287,8 +287,8 @@ impl fmt::Display for JoinError {
         match self {
             JoinError::StillRunning { stage, left } => write!(
                 f,
-                "stage `{stage}` is still running, with {left} event{} left; close the producers, \
-                 or halt the pipeline",
+                "stage `{stage}` is still running, with {left} event{} left: close the producers, \
+                 or halt the pipeline; if that is done, its handler has not returned",
                 plural(*left)
             ),
             JoinError::Halted { stage, left } => write!(

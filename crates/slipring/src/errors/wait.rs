@@ -1,5 +1,5 @@
 //! This module holds the reasons why a blocking call ends without an event or slot, and why a
-//! reader cannot join.
+//! reader or a worker cannot join.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -68,7 +68,8 @@ pub enum WaitError {
     /// processes can continue to use the ring, and a later call waits again. Only rings between
     /// processes return this error.
     NameLost(Box<NameLost>),
-    /// The reader could not join a tap. `?` converts a [`SubscribeError`] into this variant.
+    /// The reader could not join a tap, or the worker a pool. `?` converts a [`SubscribeError`] into
+    /// this variant.
     Refused(Arc<SubscribeError>),
 }
 
@@ -154,7 +155,7 @@ impl fmt::Display for PeerDead {
 
 const _: () = assert!(size_of::<WaitError>() <= 2 * size_of::<usize>());
 
-/// The reason why a reader could not join a tap.
+/// The reason why a reader could not join a tap, or a worker a pool.
 ///
 /// Example: [`Tap`](crate::Tap).
 #[derive(Clone)]
@@ -175,13 +176,13 @@ pub enum SubscribeError {
         /// The newest position at which a reader may begin: the position of the next event.
         newest: u64,
     },
-    /// Readers have taken all seats of the tap.
+    /// Readers have taken all seats of the tap, or workers all seats of the pool.
     Full {
-        /// Number of seats that the tap has for readers.
+        /// Number of seats that the tap has for readers, or the pool for workers.
         room: usize,
     },
-    /// No graph with this tap is running. The tap's graph has not started yet, or it has ended and
-    /// was dropped.
+    /// No graph with this tap or pool is running. Its graph has not started yet, or it has ended
+    /// and was dropped.
     NotRunning,
     /// The graph has ended.
     Ended(WaitError),
@@ -199,10 +200,10 @@ impl fmt::Display for SubscribeError {
             }
             SubscribeError::Full { room } => write!(
                 f,
-                "readers have taken all {room} seats of the tap: wait for one to leave, or give the tap more room"
+                "all {room} seats are taken: wait until a reader of the tap or a worker of the pool leaves, or declare the tap or the pool with more room (`Tap::room`, `Key::room`, `Pool::reading(n)`, `Pool::updating(n)`)"
             ),
             SubscribeError::NotRunning => f.write_str(
-                "no graph with this tap is running: join between the graph's start and its end",
+                "no graph with this tap or pool is running: join between the graph's start and its end",
             ),
             SubscribeError::Ended(reason) => reason.fmt(f),
         }
