@@ -466,8 +466,8 @@ fn a_loop_that_releases_no_batch_is_warned_of_once() {
     assert_eq!(*GIVEN.lock().unwrap(), [NEVER_RELEASED[1]]);
 }
 
-/// An option belongs to the stage before it, never to a stage inside of a fan-out that has ended, or
-/// outside of the one that begins.
+/// An option belongs to the stage before it, never to a stage inside of a fan-out that has ended,
+/// or before a fan-out that begins.
 #[test]
 fn an_option_that_follows_no_stage_is_refused() {
     let _watched = crate::common::watched();

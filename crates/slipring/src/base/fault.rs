@@ -106,8 +106,8 @@ macro_rules! debug_is_message {
 }
 pub(crate) use debug_is_message;
 
-/// Returns `Ok(())`, as the end of a handler that uses `?` on errors of any types. Without it, the
-/// closure would have to name an error type: `Ok::<_, Fault>(())`.
+/// Returns `Ok(())`, as the end of a handler that uses `?` on errors of several types. Without it,
+/// the closure would have to name an error type: `Ok::<_, Fault>(())`.
 ///
 /// ```
 /// let mut sum = 0;
@@ -120,6 +120,22 @@ pub(crate) use debug_is_message;
 ///     .feed(["1", "2"], |slot, text| text.clone_into(slot))?;
 /// assert_eq!(sum, 3);
 /// # Ok::<(), slipring::Error>(())
+/// ```
+///
+/// A text is no error type, so `?` and `into` do not convert it into a fault: [`Fault::msg`] does.
+/// A handler whose errors are all texts ends with `Ok::<(), &str>(())` instead.
+///
+/// ```
+/// use slipring::faults::Fault;
+/// let error = slipring::ring(8, String::new)
+///     .read("port", |address, _| {
+///         let (_host, port) = address.split_once(':').ok_or_else(|| Fault::msg("no port"))?;
+///         port.parse::<u16>()?;
+///         slipring::ok()
+///     })
+///     .feed(["one:80", "two"], |slot, text| text.clone_into(slot))
+///     .unwrap_err();
+/// assert_eq!(error.to_string(), "stage `port` failed at event 1: no port");
 /// ```
 #[inline(always)]
 pub fn ok() -> Result<(), Fault> {

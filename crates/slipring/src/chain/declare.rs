@@ -81,8 +81,8 @@ enum Place {
 }
 
 impl<E, L: Layout> Declared<'_, E, L> {
-    /// Returns the stage that an option here is for, or the mistake: what `missing` returns, or that
-    /// `option` follows a fan-out.
+    /// Returns the stage that an option here is for, or the mistake: what `missing` returns, or
+    /// that `option` follows a fan-out.
     pub(super) fn stage_of(
         &mut self,
         option: &str,

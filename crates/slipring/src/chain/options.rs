@@ -245,8 +245,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P> {
     /// Changes the last declared stage for the option `option`. If the option follows no stage,
-    /// records the mistake that `missing` returns, or that it follows a fan-out; otherwise records a
-    /// mistake that `change` returns.
+    /// records the mistake that `missing` returns, or that it follows a fan-out; otherwise records
+    /// a mistake that `change` returns.
     fn edit_last(
         mut self,
         option: &str,
@@ -341,8 +341,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     ///
     /// The stage's thread calls the closure, and handles nothing meanwhile. The workers of a pool,
     /// and the shards of a stage, share one closure, and call it one at a time. A panic of the
-    /// closure ends the graph, and so does a closure that waits for a worker of its own stage, if
-    /// that worker fails on the same thread.
+    /// closure ends the graph. Inside of the closure, a wait that needs any worker or shard of the
+    /// same stage returns [`WaitError::WaitsForItself`](crate::errors::WaitError::WaitsForItself),
+    /// because each of them may fail, and would then wait for the closure. Such waits are a
+    /// publication into the stage's own full ring, `wait_for`, `flush`, and a wait for an answer.
     ///
     /// # Cost
     /// As for [`OnFault::retry`], because the closure may ask for retries: the stage releases

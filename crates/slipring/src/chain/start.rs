@@ -130,7 +130,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// The ring closes when `produce` has returned and the last clone of the producer is dropped. A
     /// clone may outlive `produce`, for instance inside the value that it returns: `run_shared`
     /// waits until all clones are dropped, or until the chain's [`deadline`](Chain::deadline)
-    /// passes.
+    /// passes. `produce` borrows its producer, so a call that takes one gets a clone, such as
+    /// `tx.clone().into_publisher()`.
     ///
     /// ```
     /// let mut sum = 0;

@@ -18,7 +18,10 @@ use crate::base::name::Name;
 /// The error from building or running a graph, or from any call of the library. The error of a run
 /// carries the first failure: the stage, the event, and the user's own error.
 ///
-/// Each error of the library, and of the crates beside it, converts into this one by `?`:
+/// The error of each call of the library, and of the crates beside it, converts into this one by
+/// `?`. What such errors carry does not ([`Failure`], [`NameLost`](crate::errors::NameLost)), nor
+/// does a [`Fault`](crate::faults::Fault) or an error of another library: a function that meets a
+/// fault or such an error returns `Box<dyn std::error::Error + Send + Sync>`.
 ///
 /// ```
 /// use slipring::{Mirror, Wait, errors::WaitError};

@@ -68,8 +68,8 @@ pub enum WaitError {
     /// processes can continue to use the ring, and a later call waits again. Only rings between
     /// processes return this error.
     NameLost(Box<NameLost>),
-    /// The reader could not join a tap, or the worker a pool. `?` converts a [`SubscribeError`] into
-    /// this variant.
+    /// The reader could not join a tap, or the worker a pool. `?` converts a [`SubscribeError`]
+    /// into this variant.
     Refused(Arc<SubscribeError>),
 }
 

@@ -59,6 +59,9 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///   the name no longer refers to the segment's file, or the segment's words contradict each
     ///   other.
     ///
+    /// A caller that holds a batch of the stage by hand waits for ever; the guide has [more such
+    /// waits](crate::guide::waiting#waits-that-never-would-end).
+    ///
     /// # Cost
     /// A graph without such calls pays nothing for them. A call looks for the name among the
     /// stages, and costs a few loads if the stage has passed. A sleeping caller is woken by each
@@ -145,7 +148,9 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// In a ring with several producers, the call also waits for what the others have claimed
-    /// before the call. So a producer that keeps a claim open holds the call up.
+    /// before the call. So a producer that keeps a claim open holds the call up. If a stage gathers
+    /// its batches ([`batch_within(max, time)`](crate::Chain::batch_within)), the call takes as
+    /// long as the batch: up to `time`.
     ///
     /// # Errors
     /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.

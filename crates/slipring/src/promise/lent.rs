@@ -37,6 +37,17 @@ use crate::errors::Abandoned;
 /// If the second half is dropped first, the value is dropped with the handler, on the stage's
 /// thread.
 ///
+/// # Errors
+/// The calls of the second half speak of a promise, by which the value comes back:
+/// - [`AwaitError::TimedOut`](crate::errors::AwaitError::TimedOut), or `None` of
+///   [`Awaited::try_take`]: the handler is still there, because its stage has not ended. Close the
+///   producers, or halt the pipeline, and call again.
+/// - [`AwaitError::Taken`](crate::errors::AwaitError::Taken): an earlier call has returned the
+///   value.
+///
+/// The other errors do not occur. [`Awaited::wait`] waits for ever if the calling thread owns a
+/// producer of the stage's ring.
+///
 /// # Cost
 /// One allocation, like [`promise`]. Access to the lent value costs nothing.
 #[must_use = "the value comes back through the second half, when the first half is dropped"]

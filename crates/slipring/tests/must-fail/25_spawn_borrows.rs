@@ -1,7 +1,7 @@
 //@ writes: handlers that borrow, in a chain that outlives the call
 //@ says: closure may outlive the current function, but it borrows `log`
 //@ says: use the `move` keyword
-//@ do: `move`; or `run` and `feed`, whose handlers may borrow
+//@ do: `run` and `feed`, whose handlers borrow; or `slipring::lend`: `move` alone copies numbers
 fn main() {
     let log = std::sync::Mutex::new(Vec::new());
     let (tx, pipeline) = slipring::ring(8, || 0u64)
