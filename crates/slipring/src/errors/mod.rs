@@ -1,8 +1,7 @@
 //! The errors of the library. An error says why a call or a graph failed, and what to do next.
 //!
 //! A program that only reports errors needs [`Error`] alone: the error of each call converts into
-//! it by `?`. A program that goes on after an error names the error of the
-//! call:
+//! it by `?`. A program that goes on after an error names the error of the call:
 //! - [`BuildError`] says why a graph, a mirror or a conflator could not be built.
 //! - [`WaitError`] says why a blocking call returned without an event or a slot.
 //! - [`ClaimError`] and [`BatchError`] say why a call without waiting, or a call with a deadline,
