@@ -39,8 +39,8 @@ pub enum ClaimError {
     /// Another producer claimed at the same moment. The producer's next call may succeed at once.
     Contended,
     /// The ring stayed full until the deadline of the call, or the timeout of the waiting strategy.
-    /// The field names the stage that is furthest behind; if it is a tap, one of its readers has
-    /// not released an event. The name is [`PRODUCER`](crate::stages::PRODUCER) if other producers
+    /// The field names the stage that is furthest behind; a tap is behind if one of its readers is,
+    /// or a stage before it. The name is [`PRODUCER`](crate::stages::PRODUCER) if other producers
     /// took each free slot.
     TimedOut(Name),
     /// A claim of this length never succeeds on this ring, because a claim has 1 to `capacity`

@@ -47,7 +47,7 @@ pub enum PassError {
         end: u64,
     },
     /// The deadline of the call passed, or the timeout of the waiting strategy. The field names the
-    /// stage that had not passed; if it is a tap, one of its readers has not released an event.
+    /// stage that had not passed; for a tap, one of its readers or a stage before it had not.
     TimedOut(Name),
     /// The monitor's graph has not started, or has ended and is gone.
     NotRunning,
