@@ -149,8 +149,6 @@ impl Log {
             }
             _ => false,
         };
-        // No retry follows a halt.
-        let halted = notes.disruptions.contains(&Disruption::Halt);
         let told = (stage.clone(), failure.seq());
         let first = notes.failure.get_or_insert(told.clone()).clone();
         if first != told {
@@ -158,9 +156,7 @@ impl Log {
             self.violation(format!("a call told of {told:?}, another one of {first:?}"));
             return true;
         }
-        is_due
-            || (halted && notes.retried.contains(&stage))
-            || notes.disruptions.contains(&Disruption::Failure(stage))
+        is_due || notes.disruptions.contains(&Disruption::Failure(stage))
     }
 
     /// Checks the position of a failure: its stage has handled all events before.

@@ -16,8 +16,8 @@
 //!   queues (owner::I3).
 //! - I3: a waiter asks whether the ring is gone before it loads positions, and then sees all
 //!   releases of the run. So it does not take a stage that has passed for one that never will.
-//! - I4: an [`AnyRing`] may outlive what the ring's events borrow. Neither its calls nor the drop of
-//!   its memory access an event (owner::I3), and nothing else in a ring borrows.
+//! - I4: an [`AnyRing`] may outlive what the ring's events borrow. Neither its calls nor the drop
+//!   of its memory access an event (owner::I3), and nothing else in a ring borrows.
 //! - I5: a call with a deadline ends by it, and a poll of a task takes a bounded number of steps,
 //!   whatever other processes store.
 

@@ -10,11 +10,11 @@
 //!   down each claim. A `Publisher` adds the claim that a closure fills when the closure publishes
 //!   with it again, for instance a log line.
 //! - I2: a detected self-wait would never end, because a stage does not progress while its thread
-//!   waits, nor does any stage get past a claim of that thread. The detection may be late. There are
-//!   two exceptions, and the library refuses these waits all the same. A pool's worker could adopt
-//!   a chunk that another worker abandons. And while a thread runs the closure that decides about a
-//!   stage's failures, it counts as inside all workers or shards of the stage: each of them may
-//!   fail, and then waits for that closure.
+//!   waits, nor does any stage get past a claim of that thread. The detection may be late. There
+//!   are two exceptions, and the library refuses these waits all the same. A pool's worker could
+//!   adopt a chunk that another worker abandons. And while a thread runs the closure that decides
+//!   about a stage's failures, it counts as inside all workers or shards of the stage: each of them
+//!   may fail, and then waits for that closure.
 //! - I3: the awaited position may change while a thread waits. For example, another producer takes
 //!   the free slot, and the wait continues for a slot that the waiting thread itself holds. So a
 //!   wait inside a handler repeats the check while it lasts (`ASK_AGAIN`). Other waits need no

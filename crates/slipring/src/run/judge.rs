@@ -5,8 +5,8 @@
 //!   share one closure, and wait for each other.
 //! - I2: the events of a [`Failed`] were found by a poll of the failed stage's position, and the
 //!   stage releases none of them while the `Failed` lives.
-//! - I3: while a thread runs a closure, it runs no other worker or shard of the stage, and a wait of
-//!   the closure for any of them returns an error. They may fail, and then wait for the closure.
+//! - I3: while a thread runs a closure, it runs no other worker or shard of the stage, and a wait
+//!   of the closure for any of them returns an error. They may fail, and then wait for the closure.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -165,8 +165,8 @@ impl<'env, E, L: Layout> Judge<'env, E, L> {
         Judge(Arc::new(InTurns::new(Box::new(decide))))
     }
 
-    /// Calls the closure. Returns an error if another thread is calling it, and the graph was halted
-    /// or has failed meanwhile.
+    /// Calls the closure. Returns an error if another thread is calling it, and the graph was
+    /// halted or has failed meanwhile.
     pub(super) fn decide(
         &self,
         control: &Control,

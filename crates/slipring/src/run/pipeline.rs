@@ -180,10 +180,10 @@ impl Pipeline {
     /// has closed, or after a failure or a halt.
     ///
     /// The pipeline then gives up its part in the ring's events, but keeps the ring's memory until
-    /// it is dropped. The run is over, so the early drop of another stage's handle is no failure any
-    /// more. A further call returns the same result at once. Several threads may call
-    /// `join`; the first of them also waits for the destructors of the stages' thread-local values.
-    /// For the state of a handler, see [`lend`](crate::lend).
+    /// it is dropped. The run is over, so the early drop of another stage's handle is no failure
+    /// any more. A further call returns the same result at once. Several threads may call `join`;
+    /// the first of them also waits for the destructors of the stages' thread-local values. For the
+    /// state of a handler, see [`lend`](crate::lend).
     ///
     /// Example: [`Chain::spawn`](crate::Chain::spawn).
     ///
