@@ -174,7 +174,7 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
         let is_due = pace.is_release_due(progress.handled, starves);
         // A shard's unreleased events include the events of other shards that it has passed over.
         let held = position.next().wrapping_sub(position.first_unreleased());
-        if is_due || position.is_at_end_of_chunk() || held >= pace.max_held {
+        if is_due || position.is_at_end_of_chunk() || held >= pace.longest_pass {
             break;
         }
     }

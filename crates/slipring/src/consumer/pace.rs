@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::sync::now;
+use crate::base::sync::{now, twin};
 use crate::consumer::gather::{Gather, has_nothing_to_wait_for};
 use crate::consumer::position::{Availability, ConsumerState};
 use crate::errors::WaitError;
@@ -73,6 +73,9 @@ pub(crate) struct Pace {
     /// Number of held positions at which a stage releases them: a quarter of the ring, or an eighth
     /// in a graph of several levels that has enough cores.
     pub(crate) max_held: u64,
+    /// Number of held positions that ends a pass. It is `max_held`, or 1 in a stage that gathers,
+    /// whose every batch must be due ([`Pace::is_batch_due`]).
+    pub(crate) longest_pass: u64,
     /// Length of the current stride, in events. At the end of each stride, the loop checks whether
     /// a later stage starves.
     stride: u64,
@@ -142,14 +145,18 @@ impl Pace {
         // A retry repeats a whole stride, so a stage that may retry begins with one event.
         let first_stride = if retries { 1 } else { FIRST_STRIDE };
         let first_stride = if timed { first_stride } else { capacity };
+        let max_pass = if timed { max_held.min(1024) } else { capacity };
+        let max_held = if timed { max_held } else { capacity };
+        // Without a clock, a batch's time counts as passed.
+        let gathers = batch_within.filter(|_| timed).map(|(_, time)| (gather, time));
         Pace {
-            max_pass: if timed { max_held.min(1024) } else { capacity }.min(max_batch),
+            max_pass: max_pass.min(max_batch),
             max_batch: gather,
-            // Without a clock, a batch's time counts as passed.
-            gathers: batch_within.filter(|_| timed).map(|(_, time)| (gather, time)),
+            longest_pass: if gathers.is_some() { 1 } else { max_held },
+            gathers,
             gathering: None,
             idle_every,
-            max_held: if timed { max_held } else { capacity },
+            max_held,
             stride: if grows { 1 } else { first_stride },
             learned_stride: first_stride,
             grows,
@@ -291,8 +298,8 @@ impl Pace {
     }
 
     /// Returns whether the stage hands its events to the handler now: it does not gather batches,
-    /// or the batch is full, or the batch has waited long enough or has nothing to wait for.
-    /// Without an event, the result is `true`. Fails if the stage must stop.
+    /// or the batch is full, or the batch has waited long enough or has nothing to wait for. Fails
+    /// if the stage must stop.
     #[inline(always)]
     pub(crate) fn is_batch_due<E, L: Layout>(
         &mut self,
@@ -313,7 +320,14 @@ impl Pace {
         let (max, _) = option;
         let gathering = self.gathering.take();
         let len = position.grow(max);
-        if len == 0 || len == max {
+        if len == 0 {
+            // A pass would poll again, and hand over an event that has come in between.
+            twin!("empty-batch-due": () => return Ok(true));
+            self.keeps_up = true;
+            self.pause();
+            return Ok(false);
+        }
+        if len == max {
             return Ok(true);
         }
         let events = (position.next(), position.known_until());

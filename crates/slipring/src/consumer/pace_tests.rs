@@ -10,7 +10,8 @@ use crate::consumer::drive::step;
 use crate::consumer::handle::{Consumer, Reader, ShardReader};
 use crate::consumer::handler::{Handler, LentEvents, Progress};
 use crate::consumer::pace::Pace;
-use crate::consumer::position::ConsumerPosition;
+use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, Runs};
+use crate::consumer::sequential::StagePosition;
 use crate::ring::build::build;
 use crate::ring::owner::Owner;
 use crate::ring::partition::Partitioner;
@@ -225,5 +226,145 @@ fn a_loop_releases_the_more_rarely_the_longer_a_release_takes() {
         pace.release_timed(|| now.get(), || now.set(now.get() + micros(took)));
         assert_eq!(pace.release_after(), micros(release_after), "after {took} µs");
     }
+    ring.control.halt();
+}
+
+/// A handler of batches that notes their lengths.
+#[derive(Default)]
+struct Lens(Vec<u64>);
+
+impl Handler<u64, Interleaved> for Lens {
+    const GATHERS: bool = true;
+
+    fn handle(
+        &mut self,
+        lent: LentEvents<'_, u64, Interleaved>,
+        progress: &mut Progress,
+    ) -> Result<(), Fault> {
+        let len = lent.read().len() as u64;
+        (progress.handled, progress.found) = (len, len);
+        self.0.push(len);
+        Ok(())
+    }
+}
+
+/// Builds a ring of 64 slots with one stage, which gathers `max` events, whatever time passes.
+fn gathering_ring(delivery: Delivery, max: usize, key: fn(&u64) -> u32) -> Ring {
+    let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(64) };
+    let mut stage = StageSpec::new("gathers", Access::Read, delivery, &[]);
+    stage.policy.gather(max, Duration::MAX);
+    let keys = match delivery {
+        Delivery::Shards(_) => vec![(0, Contained::new(Partitioner::Of(Box::new(key))))],
+        _ => Vec::new(),
+    };
+    let mut next = 0..;
+    build(settings, vec![stage], keys, &mut || next.next().unwrap()).unwrap()
+}
+
+/// The position of a stage, behind which the producer publishes an event as soon as a search for a
+/// batch has found none.
+struct Overtaken(StagePosition<u64, Interleaved>, u64);
+
+impl ConsumerPosition<u64, Interleaved> for Overtaken {
+    fn state(&self) -> &ConsumerState<u64, Interleaved> {
+        self.0.state()
+    }
+    fn state_mut(&mut self) -> &mut ConsumerState<u64, Interleaved> {
+        self.0.state_mut()
+    }
+    fn line(&self) -> usize {
+        self.0.line()
+    }
+    fn next(&self) -> u64 {
+        self.0.next()
+    }
+    fn handled(&self) -> u64 {
+        self.0.handled()
+    }
+    fn advance(&mut self, len: u64, found: u64) {
+        self.0.advance(len, found);
+    }
+    fn release(&mut self) {
+        self.0.release();
+    }
+    fn rewind(&mut self) {
+        self.0.rewind();
+    }
+    fn released(&self) -> u64 {
+        self.0.released()
+    }
+    fn first_unreleased(&self) -> u64 {
+        self.0.first_unreleased()
+    }
+    fn has_unreleased(&self) -> bool {
+        self.0.has_unreleased()
+    }
+}
+
+impl Availability<u64, Interleaved> for Overtaken {
+    const MAY_PAUSE: bool = true;
+
+    fn runs(&self) -> Runs {
+        self.0.runs()
+    }
+    fn poll(&mut self, max: u64) -> u64 {
+        self.0.poll(max)
+    }
+    fn gather(&mut self, least: u64, max: u64) -> u64 {
+        self.0.gather(least, max)
+    }
+    fn grow(&mut self, len: u64) -> u64 {
+        let found = self.0.grow(len);
+        if found == 0 {
+            self.state().core.publish(self.1, 1);
+            self.1 += 1;
+        }
+        found
+    }
+    fn is_gathered(&self, len: u64, end: &mut u64) -> bool {
+        self.0.is_gathered(len, end)
+    }
+    fn is_exhausted(&mut self, short: bool) -> bool {
+        self.0.is_exhausted(short)
+    }
+    fn has_available(&self) -> bool {
+        self.0.has_available()
+    }
+    fn waits_for(&self) -> usize {
+        self.0.waits_for()
+    }
+}
+
+/// An event that comes after the search for a batch begins a batch, and is none by itself.
+#[test]
+fn an_event_behind_an_empty_batch_waits_for_more() {
+    let ring = gathering_ring(Delivery::Each, 3, |_| 0);
+    let position = StagePosition::new(ring.clone(), 0, HandleLearner::default());
+    let (mut position, mut lens) = (Overtaken(position, 0), Lens::default());
+    let mut pace = Pace::new(position.state());
+    let mut round = || step(&mut position, &mut lens, &mut pace).ok().unwrap();
+    assert_eq!((round(), round()), (0, 0), "one event");
+    ring.publish(1, 2);
+    assert_eq!((round(), round()), (3, 0));
+    assert_eq!(lens.0, [3]);
+    ring.control.halt();
+}
+
+/// A batch of a shard ends before an event of another shard. The events behind that begin a batch
+/// of their own.
+#[test]
+fn a_shard_gathers_again_behind_an_event_of_another_shard() {
+    let ring = gathering_ring(Delivery::Shards(2), 4, |&event| u32::from(event == 2));
+    let plan = &ring.control.plan;
+    ring.partition(&plan.producer_partitions, plan.producer_party(), 0, 64);
+    ring.publish(0, 4);
+    let mut shard: ShardReader<u64, Interleaved> =
+        Consumer::shard(ring.clone(), 0, 0, HandleLearner::default());
+    let (mut pace, mut lens) = (Pace::new(shard.state()), Lens::default());
+    let mut round = || step(shard.position(), &mut lens, &mut pace).ok().unwrap();
+    assert_eq!((round(), round()), (2, 0), "two events before the event of another shard");
+    ring.publish(4, 3);
+    assert_eq!((round(), round()), (4, 0));
+    assert_eq!(lens.0, [2, 4]);
     ring.control.halt();
 }
