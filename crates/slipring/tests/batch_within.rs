@@ -118,6 +118,45 @@ both_layouts! {
         publishing.join().unwrap().unwrap();
     }
 
+    /// The stage behind holds the rest of the ring, and waits for the events of the batch.
+    a_full_ring_ends_a_batch_of_a_stage_before_another(graph) {
+        for shared in [false, true] {
+            let graph = graph(8);
+            let first = graph.reader("first");
+            let second = graph.reader("second").after(&first);
+            let (mut publish, mut first, mut second): (Box<dyn FnMut(u64)>, _, _) = match shared {
+                false => {
+                    let ring = graph.build().unwrap();
+                    let mut tx = ring.producer();
+                    let publish = move |i| _ = tx.publish(|slot| *slot = i).unwrap();
+                    (Box::new(publish), ring.reader(first), ring.reader(second))
+                }
+                true => {
+                    let ring = graph.shared().build().unwrap();
+                    let mut tx = ring.producer();
+                    let publish = move |i| _ = tx.publish(|slot| *slot = i).unwrap();
+                    (Box::new(publish), ring.reader(first), ring.reader(second))
+                }
+            };
+            (0..6).for_each(&mut publish);
+            first.poll(6, |_, _| ()).unwrap();
+            (6..8).for_each(&mut publish);
+            let mut cx = Context::from_waker(Waker::noop());
+            {
+                let mut gathering = pin!(first.batch_within_async(3, NEVER, |_| pending::<()>()));
+                assert!(matches!(gathering.as_mut().poll(&mut cx), Poll::Ready(Ok(batch)) if batch.len() == 2));
+            }
+            let batch = first.batch_within(3, NEVER).unwrap();
+            assert!(batch.iter().eq(&[6, 7]));
+            batch.release();
+            let batch = second.batch_within(9, NEVER).unwrap();
+            assert_eq!(batch.len(), 8);
+            batch.release();
+            (8..11).for_each(&mut publish);
+            assert_eq!(first.batch_within(3, NEVER).unwrap().len(), 3, "a ring with room");
+        }
+    }
+
     held_events_count_as_a_part_of_the_ring(graph) {
         let graph = graph(4);
         let key = graph.reader("log");
@@ -463,6 +502,68 @@ fn a_writing_stage_gathers_behind_another_stage() {
             .unwrap();
         assert_eq!((lens, sum), (vec![10, 10, 5], 2 * (1..=25).sum::<u64>()));
     }
+}
+
+/// The stages hold the whole ring between them, and neither has a full batch.
+#[test]
+fn gathering_stages_in_a_row_do_not_wait_for_each_other() {
+    let _watched = common::watched();
+    for wait in Wait::all() {
+        for threads in [0, 1, 2] {
+            let (mut first, mut second) = (Vec::new(), Vec::new());
+            let mut chain = ring(8, || 0u64).wait(wait.clone());
+            if threads != 0 && !matches!(wait, Wait::BusySpin) {
+                chain = chain.threads(threads);
+            }
+            chain
+                .read_batch("first", |events, _| first.push(events.len()))
+                .batch_within(3, NEVER)
+                .read_batch("second", |events, _| second.push(events.len()))
+                .batch_within(8, NEVER)
+                .feed(0..200, |slot, i| *slot = i)
+                .unwrap();
+            assert!(first.iter().all(|len| (1..=3).contains(len)), "{first:?}");
+            assert!(second.iter().all(|len| *len == 8), "{second:?}");
+            assert_eq!((first.iter().sum(), second.len()), (200, 25), "{wait}, {threads}");
+        }
+    }
+}
+
+/// A member of a tap holds the rest of the ring.
+#[test]
+fn a_full_ring_ends_a_batch_before_a_tap() {
+    let _watched = common::watched();
+    let graph = Graph::new(8, || 0u64);
+    let first = graph.reader("first");
+    let tap = graph.tap("tap", 1).after(&first);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut first) = (ring.producer(), ring.reader(first));
+    let mut member = ring.tap(tap).subscribe(StartAt::Now).unwrap();
+    (0..6).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    first.poll(6, |_, _| ()).unwrap();
+    (6..8).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    let batch = first.batch_within(3, NEVER).unwrap();
+    assert_eq!(batch.len(), 2);
+    batch.release();
+    assert_eq!(member.batch_within(9, NEVER).unwrap().len(), 8);
+}
+
+#[test]
+fn a_full_ring_ends_a_batch_of_a_shard_before_another_stage() {
+    let _watched = common::watched();
+    let graph = Graph::new(8, || 0u64);
+    let shards = graph.shard_reader("shards", 1, |value| *value);
+    let second = graph.reader("second").after(&shards);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut shards, mut second) =
+        (ring.producer(), ring.shard_readers(shards), ring.reader(second));
+    (0..6).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    shards[0].poll(6, |_, _| ()).unwrap();
+    (6..8).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    let batch = shards[0].batch_within(3, NEVER).unwrap();
+    assert_eq!(batch.len(), 2);
+    batch.release();
+    assert_eq!(second.batch_within(9, NEVER).unwrap().len(), 8);
 }
 
 #[test]

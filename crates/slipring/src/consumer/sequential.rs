@@ -240,6 +240,13 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         must_stop || control.status.last_position().is_none_or(|last| ahead(last, end) <= 0)
     }
 
+    /// Returns whether the ring is full, although this stage holds only a part of it. Later stages
+    /// hold the rest, and may wait for the events of this stage.
+    fn is_ring_full(&self, end: u64) -> bool {
+        let (core, stage) = (&self.state.core, self.state.stage);
+        !core.control.plan.gating.contains(&stage) && core.is_full_at(end)
+    }
+
     /// Returns why no event will come any more, if this handle or the status knows a reason.
     fn known_end(&self) -> Option<WaitError> {
         let ended = self
@@ -378,7 +385,9 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
 
     fn is_gathered(&self, len: u64, end: &mut u64) -> bool {
         let stops = |end| !self.is_undisturbed() && self.stops_at(end);
-        self.reaches(len, end) || twin!("gathers-past-the-end": stops(*end) => false)
+        self.reaches(len, end)
+            || twin!("full-ring-unasked": self.is_ring_full(*end) => false)
+            || twin!("gathers-past-the-end": stops(*end) => false)
     }
 
     fn known_until(&self) -> u64 {

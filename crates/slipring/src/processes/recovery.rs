@@ -65,8 +65,7 @@ impl<E: Send + Sync, L: Layout<World = Processes>> SleptFor for Core<E, L> {
             return true;
         }
         let Some(stage) = plan.stages.get(party) else {
-            let lower_bound = at.wrapping_sub(self.capacity());
-            return ahead(self.gate(lower_bound).0, lower_bound) > 0;
+            return !self.is_full_at(at);
         };
         let pool = matches!(stage.delivery, Delivery::Pool { .. });
         // A worker may proceed to an event that no worker has taken, or to a chunk that was left.

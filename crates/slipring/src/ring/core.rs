@@ -305,6 +305,15 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
+    /// Returns whether the last stages have not released the event a lap before `end`, so that no
+    /// event can come at `end` yet. All events before `end` are published, and the caller has seen
+    /// them, so it also sees the releases that made room for them.
+    #[cold]
+    pub(crate) fn is_full_at(&self, end: u64) -> bool {
+        let lap_before = end.wrapping_sub(self.capacity());
+        ahead(self.gate(lap_before).0, lap_before) <= 0
+    }
+
     /// Like [`Positions::upstream`], but first moves the sentinel, if the graph has one.
     #[inline]
     pub(crate) fn upstream(&self, stage: usize, lower_bound: u64) -> (u64, usize) {

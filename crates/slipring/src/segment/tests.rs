@@ -255,6 +255,25 @@ fn a_reader_that_gathers_notices_a_dead_producer() {
     drop(publishing.join().unwrap());
 }
 
+/// The stage of another process holds the rest of the ring, and waits for the events of the batch.
+#[test]
+fn a_full_ring_ends_a_batch_before_the_stage_of_another_process() {
+    let _watched = crate::watchdog::watched();
+    let stages = || vec![stage("first", &[], OnDeath::Wait), stage("later", &[0], OnDeath::Wait)];
+    for start in [0, u64::MAX - 3] {
+        let segment = Segment::new(8, start, stages());
+        let mut tx = segment.producer(1);
+        let (mut first, mut later) = (segment.reader(2, 0), segment.reader(3, 1));
+        (0..6).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+        first.poll(8, |_, _| ()).unwrap();
+        (6..8).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+        let batch = first.batch_within(3, Duration::MAX).unwrap();
+        assert!(batch.iter().eq(&[6, 7]));
+        batch.release();
+        assert_eq!(later.batch_within(9, Duration::MAX).unwrap().len(), 8);
+    }
+}
+
 /// With several processes that produce, a batch waits for the claim of a living process. It ends at
 /// the claim of a dead one, which the wait gives up, and with the stream.
 #[test]
