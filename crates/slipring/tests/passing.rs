@@ -519,6 +519,55 @@ fn the_only_producer_does_not_wait_for_what_it_has_not_published() {
     tx.flush().unwrap(); // nothing was published
 }
 
+/// Positions wrap, so a position that is too far ahead lies before the first one.
+#[test]
+fn a_position_before_the_first_one_is_never_published() {
+    let _watched = common::watched();
+    let never = |result: Result<(), PassError>, position: u64, first: u64| {
+        let error = result.unwrap_err();
+        assert!(
+            matches!(error, PassError::NotPublished { seq, end } if (seq, end) == (position, first)),
+            "{error}"
+        );
+        let text = format!(
+            "{position} is never published: positions wrap, and it lies before the ring's first position, {first};"
+        );
+        assert!(error.to_string().contains(&text), "{error}");
+    };
+    for (first, shared) in [(0, false), (0, true), (u64::MAX - 1, true), (5, false)] {
+        let graph = Graph::new(8, || 0u64).first_seq(first);
+        let key = graph.reader("r");
+        let beyond = [u64::MAX, 1 << 63, (1 << 63) + 1].map(|far| first.wrapping_add(far));
+        let furthest = first.wrapping_add(u64::MAX >> 1);
+        if shared {
+            let ring = graph.shared().build().unwrap();
+            let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
+            let seqs = [(); 3].map(|()| tx.publish(|_| ()).unwrap());
+            rx.poll(8, |_, _| ()).unwrap();
+            for seq in beyond {
+                never(tx.wait_for("r", seq), seq, first);
+                never(block_on(tx.wait_for_async("r", seq)), seq, first);
+            }
+            seqs.iter().for_each(|&seq| tx.wait_for("r", seq).unwrap());
+            assert!(matches!(tx.wait_for_by("r", furthest, soon()), Err(PassError::TimedOut(_))));
+        } else {
+            let ring = graph.build().unwrap();
+            let (mut tx, mut rx, monitor) = (ring.producer(), ring.reader(key), ring.monitor());
+            let seqs = [(); 3].map(|()| tx.publish(|_| ()).unwrap());
+            rx.poll(8, |_, _| ()).unwrap();
+            for seq in beyond {
+                never(tx.wait_for("r", seq), seq, first);
+                never(tx.wait_for_by("r", seq, soon()), seq, first);
+                never(monitor.wait_for("r", seq), seq, first);
+            }
+            seqs.iter().for_each(|&seq| tx.wait_for("r", seq).unwrap());
+            waits_for_itself(tx.wait_for("r", furthest), PRODUCER);
+            let late = monitor.wait_for_by("r", furthest, soon());
+            assert!(matches!(late, Err(PassError::TimedOut(_))));
+        }
+    }
+}
+
 // Several producers, claims, failures.
 
 #[test]

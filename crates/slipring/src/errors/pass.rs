@@ -39,11 +39,14 @@ pub enum PassError {
         /// The names of the graph's stages, in the order of their declaration.
         stages: Vec<Name>,
     },
-    /// The ring was closed before the position, so no event is ever published there.
+    /// No event is ever published at the position, because the ring was closed before it, or
+    /// because it lies before the ring's first position. Positions wrap, so a position that is 2^63
+    /// or more ahead of the first one lies before it.
     NotPublished {
         /// The position that the call gave.
         seq: u64,
-        /// The position behind the ring's last event.
+        /// The position behind the ring's last event; if `seq` lies before the ring's first
+        /// position, that first position.
         end: u64,
     },
     /// The deadline of the call passed, or the timeout of the waiting strategy. The field names the
@@ -68,6 +71,10 @@ impl fmt::Display for PassError {
                 }
                 f.write_str(if stages.is_empty() { "none" } else { ": name one of these" })
             }
+            PassError::NotPublished { seq, end } if (seq.wrapping_sub(*end) as i64) < 0 => write!(
+                f,
+                "position {seq} is never published: positions wrap, and it lies before the ring's first position, {end}; wait for a position that a producer's call returned"
+            ),
             PassError::NotPublished { seq, end } => write!(
                 f,
                 "position {seq} is never published, because the ring was closed and its events end before {end}: wait for an earlier position"

@@ -113,7 +113,7 @@ impl Monitor {
     /// # Errors
     /// - [`PassError::NotRunning`]: the graph has not started, or is gone.
     /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
-    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`, or begins behind it.
     /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.
     /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
@@ -132,7 +132,7 @@ impl Monitor {
     /// # Errors
     /// - [`PassError::NotRunning`]: the graph has not started, or is gone.
     /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
-    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`, or begins behind it.
     /// - [`PassError::TimedOut`]: `deadline` passed.
     /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
@@ -150,7 +150,7 @@ impl Monitor {
     /// # Errors
     /// - [`PassError::NotRunning`]: the graph has not started, or is gone.
     /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
-    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`, or begins behind it.
     /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a
     ///   [`WaitError`](crate::errors::WaitError).

@@ -48,7 +48,7 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
-    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`, or begins behind it.
     /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.
     /// - [`PassError::Wait`]: the graph was halted or has failed, or its deadline has passed.
     /// - [`PassError::Wait`] with [`WaitError::WaitsForItself`]: the caller is inside a handler of
@@ -92,7 +92,7 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
-    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`, or begins behind it.
     /// - [`PassError::TimedOut`]: `deadline` passed.
     /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
@@ -122,7 +122,7 @@ impl<E: Send, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
-    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`, or begins behind it.
     /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     /// - [`PassError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
     pub fn wait_for_async(&mut self, stage: &str, seq: u64) -> PassAsync<'_> {
@@ -237,7 +237,7 @@ impl<E: Send, L: Layout> Publisher<E, L> {
     ///
     /// # Errors
     /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
-    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`, or begins behind it.
     /// - [`PassError::TimedOut`]: the wait strategy's timeout passed.
     /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     pub fn wait_for(&self, stage: &str, seq: u64) -> Result<(), PassError> {
@@ -251,7 +251,7 @@ impl<E: Send, L: Layout> Publisher<E, L> {
     ///
     /// # Errors
     /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
-    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`, or begins behind it.
     /// - [`PassError::TimedOut`]: `deadline` passed.
     /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     pub fn wait_for_by(&self, stage: &str, seq: u64, deadline: Instant) -> Result<(), PassError> {
@@ -265,7 +265,7 @@ impl<E: Send, L: Layout> Publisher<E, L> {
     ///
     /// # Errors
     /// - [`PassError::UnknownStage`]: the graph has no stage of this name.
-    /// - [`PassError::NotPublished`]: the ring was closed before `seq`.
+    /// - [`PassError::NotPublished`]: the ring was closed before `seq`, or begins behind it.
     /// - [`PassError::Wait`]: the graph has stopped, or the call would wait for itself.
     pub fn wait_for_async(&self, stage: &str, seq: u64) -> PassAsync<'_> {
         let goal = self.with(|producer| producer.goal(stage, seq));

@@ -173,10 +173,13 @@ enum Standing {
 }
 
 impl Goal {
-    /// Waits for the stage named `stage`. Fails if the graph has no such stage.
+    /// Waits for the stage named `stage`. Fails if the graph has no such stage, or if `seq` lies
+    /// before the ring's first position. Positions wrap, so a position that lies further ahead than
+    /// any stage can come lies before the first one, too.
     pub(crate) fn stage(control: &Control, stage: &str, seq: u64) -> Result<Goal, PassError> {
-        let stages = &control.plan.stages;
+        let (stages, start) = (&control.plan.stages, control.start);
         match stages.iter().position(|it| it.name.as_str() == stage) {
+            Some(_) if ahead(seq, start) < 0 => Err(PassError::NotPublished { seq, end: start }),
             Some(stage) => Ok(Goal { stage: Some(stage), seq }),
             None => Err(PassError::UnknownStage {
                 asked: stage.to_owned(),
