@@ -8,7 +8,7 @@ use loom::thread;
 use super::mortal::lives;
 use super::processes::Segment;
 use super::*;
-use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::errors::{BatchError, ClaimError, PassError, WaitError};
 use crate::segment::handles_for_tests::{SegmentReader, SegmentSharedProducer};
 use crate::segment::{Proof as _, StageDelivery};
 use Access::Read;
@@ -63,6 +63,35 @@ fn loom_a_ring_closes_while_a_producer_claims() {
         let (tx, sent) = publishing.join().unwrap();
         assert_eq!(seen, sent, "an event is behind the end");
         drop((tx, closing.join().unwrap(), reader));
+    });
+}
+
+/// A producer waits for a position while another one publishes, and the ring closes. It finds the
+/// end without a stage, behind every published event.
+#[test]
+fn loom_a_waiter_for_a_position_finds_the_end() {
+    explore(100, Some(2), || {
+        let segment = Segment::shared(2, &[(Read, &[])], Wait::Blocking);
+        let mut tx = segment.shared_producer(1, 0);
+        let mut waiter = segment.shared_producer(2, 1);
+        let reader = segment.reader(5, 0);
+        let closing = segment.attach(6);
+        let publishing = thread::spawn(move || {
+            let sent = publish_until_closed(&mut tx, 1);
+            (tx, sent)
+        });
+        let waiting = thread::spawn(move || {
+            let start = waiter.core().control.start;
+            match waiter.wait_for("s0", start.wrapping_add(1)) {
+                Err(PassError::NotPublished { end, .. }) => (waiter, end.wrapping_sub(start)),
+                other => panic!("{other:?}"),
+            }
+        });
+        closing.control().begin_closing();
+        let (tx, sent) = publishing.join().unwrap();
+        let (waiter, end) = waiting.join().unwrap();
+        assert_eq!(end, sent, "an event is behind the end");
+        drop((tx, waiter, closing, reader));
     });
 }
 
@@ -424,6 +453,18 @@ fn loom_twin_closing_unhelped() {
 #[test]
 fn loom_twin_leaver_unfenced() {
     caught("closing::loom_two_producers_leave", "leaver-unfenced", Caught::Deadlock(&["s0"]));
+}
+
+#[test]
+fn loom_twin_closing_unnotified_to_a_waiter() {
+    let model = "closing::loom_a_waiter_for_a_position_finds_the_end";
+    caught(model, "closing-unnotified", Caught::Deadlock(&["passing"]));
+}
+
+#[test]
+fn loom_twin_claims_unclosed_before_a_waiter() {
+    let model = "closing::loom_a_waiter_for_a_position_finds_the_end";
+    caught(model, "claims-unclosed", BEHIND_THE_END);
 }
 
 #[test]

@@ -6,10 +6,10 @@
 //! position.
 //!
 //! Invariants
-//! - I1: a ring is closing before its claim word is closed. A stage or a producer that finds the
-//!   claim word open in a closing ring closes it, because the closing process may have died in
-//!   between. So all processes find the same end, and a producer that still finds the claim word
-//!   open claims at most one more lap.
+//! - I1: a ring is closing before its claim word is closed. A stage, a producer or a waiter for a
+//!   position that finds the claim word open in a closing ring closes it, because the closing
+//!   process may have died in between. So all processes find the same end, and a producer that
+//!   still finds the claim word open claims at most one more lap.
 //! - I2: the last producer that leaves closes the ring. A producer stays from the time when it owns
 //!   its seat until it stores that it leaves (`edge::last_out`).
 //! - I3: a handle checks for the end only at a position where a run may begin: at the end of a run,

@@ -221,6 +221,19 @@ impl Control {
         self.askers.notify();
     }
 
+    /// Returns the last position: the stored one, or the one that the stages of a closing ring will
+    /// find. It is that of the claim word, which no producer moves any more.
+    pub(crate) fn last_position(&self) -> Option<u64> {
+        let found = || {
+            if !self.positions.last_claim().is_closed() {
+                self.positions.close_claims(); // closing::I1
+            }
+            self.positions.claimed(&self.plan, self.start).0
+        };
+        let is_sought = self.plan.seated_claims && self.status.seeks_end();
+        self.status.last_position().or_else(|| is_sought.then(found))
+    }
+
     /// Ends the graph without waiting until the stages have handled all events.
     pub(crate) fn halt(&self) {
         self.status.halt(); // SYNC[announced]: before the queues are notified

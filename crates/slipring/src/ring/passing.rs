@@ -199,7 +199,7 @@ impl Goal {
             return Standing::Stopped;
         }
         let (gone, runs) = (ring.owners().are_gone(), status.is_running()); // I3: first
-        let (mut seq, end) = (self.seq, status.last_position());
+        let (mut seq, end) = (self.seq, ring.control().last_position());
         if let Some(end) = end.filter(|&end| ahead(seq, end) >= 0) {
             if self.stage.is_some() {
                 return Standing::Beyond(end);

@@ -228,6 +228,12 @@ impl Status {
         self.words.bits.load(Relaxed) & (CLOSING | CLOSED) != 0
     }
 
+    /// Returns whether the ring is closing, no stage has found the last position yet, and nothing
+    /// else has ended the graph.
+    pub(crate) fn seeks_end(&self) -> bool {
+        self.words.bits.load(Relaxed) == CLOSING
+    }
+
     /// Returns whether the last position is stored.
     pub(crate) fn is_closed(&self) -> bool {
         self.words.bits.load(Relaxed) & CLOSED != 0

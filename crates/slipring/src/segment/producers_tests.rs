@@ -8,8 +8,9 @@ use super::for_tests::{Segment, stage};
 use super::handles_for_tests::{SegmentReader, SegmentSharedProducer};
 use super::zeroed::Memory;
 use super::*;
-use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::errors::{BatchError, ClaimError, PassError, WaitError};
 use crate::ring::stamp::MAX_RUN;
+use crate::tasks_in_tests::block_on_counting;
 use crate::{Conflator, errors::Cause};
 
 fn only() -> Vec<StageDeclaration> {
@@ -317,6 +318,36 @@ fn a_close_needs_no_room() {
     assert_eq!(later.for_each(|_, _| ()).unwrap(), 2);
     drop(first); // and tells what it has counted
     assert_eq!(segment.attach(9).report().stages[0].events, 2);
+}
+
+/// No producer will publish the awaited position, although no stage has found the ring's end yet.
+#[test]
+fn a_close_ends_the_wait_for_a_position_that_is_never_published() {
+    let _watched = crate::watchdog::watched();
+    for as_task in [false, true] {
+        let segment = two(8, u64::MAX, followed());
+        let (one, mut other) = (segment.shared_producer(1), segment.shared_producer(2));
+        let _readers = (segment.reader(3, 0), segment.reader(4, 1));
+        let last = other.publish(|slot| *slot = 0).unwrap();
+        let seq = last.wrapping_add(1);
+        let waiting = std::thread::spawn(move || {
+            let result = match as_task {
+                false => other.wait_for("first", seq),
+                true => block_on_counting(other.wait_for_async("first", seq)).0,
+            };
+            (result, other)
+        });
+        std::thread::sleep(Duration::from_millis(5));
+        one.close_all();
+        let (result, mut other) = waiting.join().unwrap();
+        assert!(
+            matches!(result, Err(PassError::NotPublished { seq, end }) if (seq, end) == (0, 0)),
+            "{result:?}"
+        );
+        let soon = Instant::now() + Duration::from_millis(5);
+        let late = other.wait_for_by("first", last, soon);
+        assert!(matches!(late, Err(PassError::TimedOut(_))), "{late:?}");
+    }
 }
 
 /// If a producer waits for room, its call returns when the ring closes.
