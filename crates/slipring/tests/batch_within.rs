@@ -736,6 +736,34 @@ fn a_halt_ends_a_task_that_gathers() {
     assert!(matches!(gathering.poll(&mut cx), Poll::Ready(Err(WaitError::Halted))));
 }
 
+/// The failure names the event for which the batch waited.
+#[test]
+fn a_deadline_names_the_event_behind_a_gathered_batch() {
+    let _watched = common::watched();
+    for as_task in [false, true] {
+        let graph = Graph::new(16, || 0u64).deadline(SOON);
+        let key = graph.reader("log");
+        let ring = graph.build().unwrap();
+        let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
+        (0..5).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+        let gathered = match as_task {
+            false => rx.batch_within(16, NEVER).map(|batch| batch.len()),
+            true => {
+                let mut cx = Context::from_waker(Waker::noop());
+                let mut gathering = pin!(rx.batch_within_async(16, NEVER, |_| pending::<()>()));
+                loop {
+                    match gathering.as_mut().poll(&mut cx) {
+                        Poll::Pending => thread::sleep(SOON),
+                        Poll::Ready(gathered) => break gathered.map(|batch| batch.len()),
+                    }
+                }
+            }
+        };
+        let Err(WaitError::Failed(failure)) = gathered else { panic!("{gathered:?}") };
+        assert_eq!(failure.seq(), Some(5), "as a task: {as_task}");
+    }
+}
+
 /// `slipring::ok()` and the loops over batches need no types.
 #[test]
 fn handlers_use_question_marks_and_loops() {

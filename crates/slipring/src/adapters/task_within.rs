@@ -64,10 +64,11 @@ impl<S: Future> Gathering<S> {
                 return Poll::Ready(Ok(len));
             }
             // As a thread does, a task hears of a dead process at the next call without an event.
-            let dead = consumer.refused();
+            let dead = consumer.refused_at(gather.end);
             let position = consumer.position();
             if dead.is_some() {
                 position.disarm();
+                position.check()?; // the death may have failed the graph
                 return Poll::Ready(Ok(len));
             }
             if !position.arm_for(cx.waker(), Some(gather)) {

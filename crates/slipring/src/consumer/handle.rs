@@ -398,12 +398,18 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// wait. Returns the error that this call must return, if any.
     #[inline]
     pub(crate) fn refused(&mut self) -> Option<WaitError> {
+        self.refused_at(self.position.next())
+    }
+
+    /// Like [`Consumer::refused`], but for a call that waits for the event at `at`.
+    #[inline]
+    pub(crate) fn refused_at(&mut self, at: u64) -> Option<WaitError> {
         if !L::World::SHARED {
             return None;
         }
         let state = self.position.state_mut();
         let due = state.core.world.is_due(&mut state.checks);
-        if due || state.task.taken().is_some() { self.heard(due) } else { None }
+        if due || state.task.taken().is_some() { self.heard(at, due) } else { None }
     }
 
     /// Like [`Consumer::refused`], but for a handle that has just registered a waker. If there is
@@ -416,12 +422,13 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         true
     }
 
-    /// Returns the error that a dead process causes for this handle, if any. `due` says whether a
+    /// Returns the error that a dead process causes for this handle, if any. The handle waits for
+    /// the event at `at`. `due` says whether a
     /// check for dead processes is due.
     #[cold]
-    fn heard(&self, due: bool) -> Option<WaitError> {
+    fn heard(&self, at: u64, due: bool) -> Option<WaitError> {
         let state = self.position.state();
-        let place = Place { party: state.stage, at: self.position.next() };
+        let place = Place { party: state.stage, at };
         let is_damaged = || self.position.finds_damage();
         let ring = state.core.watched(&is_damaged);
         state.core.world.refuse(ring, place, &state.task, due)

@@ -250,15 +250,16 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
             None => position.is_ready(),
             Some(gather) => position.is_gathered(gather.len, &mut gather.end),
         };
+        let at = gather.as_ref().map_or_else(|| self.next(), |gather| gather.end);
         let state = self.state_mut();
         let number = state.task.get(&state.core.control.membership);
         let state = self.state();
         // No thread wakes tasks when the graph's deadline passes, so `arm` fails a graph that is
         // overdue.
         if state.control().status.overdue().is_some() && !is_ready(self, &mut gather) {
-            state.control().expire(state.stage, self.next());
+            state.control().expire(state.stage, at);
         }
-        let place = Place { party: state.stage, at: self.next() };
+        let place = Place { party: state.stage, at };
         let task = WaitingTask { place, number, waker };
         let (world, control) = (&state.core.world, state.control());
         let ready = world.arm(control, task, &mut || is_ready(self, &mut gather));

@@ -155,6 +155,30 @@ fn a_waiting_task_hears_of_a_death() {
     assert!(polls <= 3, "{polls} polls");
 }
 
+/// The error names the event for which the batch waits.
+#[test]
+fn a_death_that_ends_a_batch_of_a_task_names_the_next_event() {
+    let _watched = crate::watchdog::watched();
+    for as_task in [false, true] {
+        let segment =
+            Segment::shared(8, 0, vec![stage("only", &[], OnDeath::Wait)], 2, OnDeath::Fail);
+        let (mut tx, mut rx) = (segment.shared_producer(1), segment.reader(2, 0));
+        (0..5).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+        segment.kill(1, tx);
+        let gathered = match as_task {
+            false => rx.batch_within(8, Duration::MAX).map(drop),
+            true => {
+                let sleep = |_| std::future::pending::<()>();
+                let gathering =
+                    async { rx.batch_within_async(8, Duration::MAX, sleep).await.map(drop) };
+                block_on_counting(gathering).0
+            }
+        };
+        let Err(WaitError::Failed(failure)) = gathered else { panic!("{gathered:?}") };
+        assert_eq!(failure.seq(), Some(5), "as a task: {as_task}");
+    }
+}
+
 #[test]
 fn a_death_that_ends_the_ring_ends_the_wait_of_a_task() {
     let _watched = crate::watchdog::watched();
