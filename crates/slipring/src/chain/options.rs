@@ -438,10 +438,14 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// ([`Chain::read_batch`], [`Chain::update_batch`]). So it can send "up to 1,000 records, or
     /// what came in 50 ms" in one write.
     ///
-    /// A batch also ends with the stream, at a position that was given up, and when its events fill
-    /// the ring. 0 events count as 1, and a smaller [`Chain::max_batch`] wins. The stage may hold
-    /// the whole ring, unlike a stage without this option, so the ring should be a few times as
-    /// large as `max`. A batch that is retried is not gathered again.
+    /// A batch also ends with the stream, at a position that was given up, and when its events and
+    /// those that later stages have not released fill the ring. 0 events count as 1, and a smaller
+    /// [`Chain::max_batch`] wins. A batch that is retried is not gathered again.
+    ///
+    /// The stage may hold the whole ring, unlike a stage without this option, so the ring should be
+    /// a few times as large as `max`, or as the sum of the batches of all stages in a row that
+    /// gather. In a ring that is too small for that sum, or that a slow later stage keeps full, an
+    /// earlier stage gets shorter batches.
     ///
     /// On shared threads ([`Chain::threads`], [`Chain::on`]), a batch that is due may have to wait
     /// for a thread, as any event does. [`Chain::run_inline`] reads no clock: a turn of the stage

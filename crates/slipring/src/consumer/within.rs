@@ -26,8 +26,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// - `time` has passed since a call of this handle first found the oldest event. If a batch was
     ///   dropped without a release, the time of its first event goes on.
     /// - The stream ends. The call returns the rest, and the next call the error.
-    /// - No event can be added: the events of the batch, and the events that the handle
-    ///   [holds](Batch::hold), fill the ring; or the next position was given up.
+    /// - No event can be added: the events of the batch, and the events that this handle
+    ///   [holds](Batch::hold) or that later stages have not released, fill the ring; or the next
+    ///   position was given up.
     /// - Only the waiting thread itself could bring the next event, or, between processes, a
     ///   process that has died. The next call that finds no event returns the error.
     ///
@@ -43,7 +44,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     ///
     /// While the batch grows, its events stay unreleased. So the ring should be a few times as
     /// large as `max`: a producer that claims several slots at once may find fewer free, and then
-    /// waits until the batch is released.
+    /// waits until the batch is released. If several stages in a row gather, the sum of their
+    /// batches counts: in a ring that is too small for that sum, or that a slow later stage keeps
+    /// full, an earlier stage gets shorter batches.
     ///
     /// A strategy that would sleep until the next publication takes naps by a timer instead, each
     /// as long as the rest of the batch should take to come, but no longer than a millisecond or an
