@@ -423,8 +423,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Returns the error that a dead process causes for this handle, if any. The handle waits for
-    /// the event at `at`. `due` says whether a
-    /// check for dead processes is due.
+    /// the event at `at`. `due` says whether a check for dead processes is due.
     #[cold]
     fn heard(&self, at: u64, due: bool) -> Option<WaitError> {
         let state = self.position.state();

@@ -97,10 +97,11 @@ const BUCKETS: usize = thread_number::LIMIT.ilog2() as usize + 1;
 /// number of events makes up for it. After the drop the report is complete.
 ///
 /// # Cost
-/// A call takes 1.3 ns more than one with a handle of the thread's own (5.5 beside 4.2 ns for one
-/// thread with warm caches, 9.0 beside 8.6 for two, on an AMD EPYC; a clone for each event takes 77
-/// ns, `records/2026-11-29-front-door`). A thread that publishes with several publishers in turns
-/// finds its handle in a table, which takes 3 ns more.
+/// A call takes 1.2 to 2.5 ns more than one with a handle of the thread's own: 5.4 beside 4.2 ns
+/// for one thread with warm caches, 12 beside 9.5 while another thread reads, 17.8 beside 15.8 for
+/// two threads; a clone for each event takes 77 to 190 ns (AMD EPYC,
+/// `records/2026-11-29-front-door`). A thread that publishes with several publishers in turns finds
+/// its handle in a table, which takes 3 ns more.
 ///
 /// Each thread allocates at its first call: a handle, and memory for more handles if the process
 /// has more threads that publish than before. A thread that ends leaves its handle to the next new
