@@ -296,50 +296,56 @@ fn chain(scenario: &Arc<Scenario>) -> Chain<'static, Ev> {
     let case = scenario.case.clone();
     let spot = case.spot;
     let together = case.front == Front::OneThread;
-    let on = |chain: Chain<'static, Ev>| if together { chain.on("together") } else { chain };
+    /// Puts the last stage of a chain, or of a fan-out, on the thread of the others.
+    macro_rules! on {
+        ($chain:expr) => {{
+            let chain = $chain;
+            if together { chain.on("together") } else { chain }
+        }};
+    }
     let of = || scenario.clone();
 
     let chain = slipring::ring(CAPACITY, factory(&scenario))
         .wait(case.wait.clone())
         .on_thread_start(hook(&scenario));
     let chain = if case.front.shares_threads() { chain.threads(2) } else { chain };
-    let mut chain = on(chain.update("before", |ev, at| assert_eq!(ev.value, at.seq)));
+    let mut chain = on!(chain.update("before", |ev, at| assert_eq!(ev.value, at.seq)));
     let s = of();
     chain = match spot {
         Write | WriteBatch | WritePool | WorkerFactory | WorkerDrop | WriteStart | WriteEvent
         | WriteBatchEnd | WriteStop => chain,
         ReadBatch => chain.fan_out(|side| {
-            let side = side.read("beside", |ev, at| assert_eq!(ev.value, at.seq));
-            side.read_batch("x", move |events: &Events<'_, Ev>, first| {
+            let side = on!(side.read("beside", |ev, at| assert_eq!(ev.value, at.seq)));
+            on!(side.read_batch("x", move |events: &Events<'_, Ev>, first| {
                 s.events(ReadBatch, first, events.len() as u64)
-            })
+            }))
         }),
         ReadPool => chain.fan_out(|side| {
-            let side = side.read("beside", |ev, at| assert_eq!(ev.value, at.seq));
+            let side = on!(side.read("beside", |ev, at| assert_eq!(ev.value, at.seq)));
             side.read_pool("x", 3, move |_| {
                 let s = s.clone();
                 move |_, at| s.event(ReadPool, at.seq)
             })
         }),
         ReadStart | ReadEvent | ReadBatchEnd | ReadStop => chain.fan_out(|side| {
-            let side = side.read_with("x", FailingHandler(s));
-            side.read("beside", |ev, at| assert_eq!(ev.value, at.seq))
+            let side = on!(side.read_with("x", FailingHandler(s)));
+            on!(side.read("beside", |ev, at| assert_eq!(ev.value, at.seq)))
         }),
         _ => chain.fan_out(|side| {
             let fragile = Fragile(spot == HandlerDrop);
-            let side = side.read("x", move |_, at| {
+            let side = on!(side.read("x", move |_, at| {
                 let _captured = &fragile;
                 s.event(Read, at.seq)
-            });
-            side.read("beside", |ev, at| assert_eq!(ev.value, at.seq))
+            }));
+            on!(side.read("beside", |ev, at| assert_eq!(ev.value, at.seq)))
         }),
     };
     let s = of();
     chain = match spot {
-        Write => chain.update("x", move |_, at| s.event(Write, at.seq)),
-        WriteBatch => chain.update_batch("x", move |events: &mut EventsMut<'_, Ev>, first| {
+        Write => on!(chain.update("x", move |_, at| s.event(Write, at.seq))),
+        WriteBatch => on!(chain.update_batch("x", move |events: &mut EventsMut<'_, Ev>, first| {
             s.events(WriteBatch, first, events.len() as u64)
-        }),
+        })),
         WritePool | WorkerFactory | WorkerDrop => chain.update_pool("x", 3, move |worker| {
             let fragile = s.makes_worker(worker);
             let s = s.clone();
@@ -349,14 +355,11 @@ fn chain(scenario: &Arc<Scenario>) -> Chain<'static, Ev> {
             }
         }),
         WriteStart | WriteEvent | WriteBatchEnd | WriteStop => {
-            chain.update_with("x", FailingHandler(s))
+            on!(chain.update_with("x", FailingHandler(s)))
         }
         _ => chain,
     };
-    if together && !matches!(spot, WritePool | WorkerFactory | WorkerDrop | ReadPool) {
-        chain = on(chain);
-    }
-    on(chain.read("after", |ev, at| assert_eq!(ev.value, at.seq)))
+    on!(chain.read("after", |ev, at| assert_eq!(ev.value, at.seq)))
 }
 
 /// Returns an iterator over the producer's items. It yields items until the ring is full, or until
