@@ -11,8 +11,8 @@ fn loom_a_recoverer_dies() {
         for takes in [3, TAKE - 1, TAKE + 1] {
             explore_unfenced(5, Some(3), move || {
                 let segment = segment(2, 2, true, 1);
-                let (mut tx, [mut one, mut two]) =
-                    (segment.first_producer(), segment.workers([2, 3]));
+                let mut tx = Box::new(segment.first_producer());
+                let [mut one, mut two] = segment.workers([2, 3]).map(Box::new);
                 let (mut end, handled) = (segment.end(4), Handled::default());
                 let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
                 lives(takes, || _ = handled.work(&mut one, 4));
@@ -23,10 +23,11 @@ fn loom_a_recoverer_dies() {
                 });
                 lives(stores, || segment.settle(2));
                 segment.settle(2);
-                let three = segment.worker(5);
+                let three = segment.worker(5).map(Box::new); // a model's threads have small stacks
                 segment.settle(2);
                 let mut two = working.join().unwrap();
-                let mut three = three.or_else(|| segment.worker(5)).expect("a seat, or a chunk");
+                let again = || segment.worker(5).map(Box::new);
+                let mut three = three.or_else(again).expect("a seat, or a chunk");
                 handled.work_off(&mut three);
                 handled.work_off(&mut two);
                 handled.assert_all(0..events);
@@ -45,11 +46,12 @@ fn loom_a_recoverer_dies() {
 fn loom_a_recovery_is_repeated_late() {
     explore_unfenced(10, Some(3), || {
         let segment = segment(2, 2, true, 1);
-        let (mut tx, [one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
+        let mut tx = Box::new(segment.first_producer()); // a model's threads have small stacks
+        let [one, mut two] = segment.workers([2, 3]).map(Box::new);
         let (mut end, handled) = (segment.end(4), Handled::default());
         let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
         segment.settle(2);
-        let mut three = segment.worker(5).expect("a free seat");
+        let mut three = Box::new(segment.worker(5).expect("a free seat"));
         let of_three = handled.clone();
         let working = thread::spawn(move || {
             of_three.work(&mut three, 4);
