@@ -146,8 +146,9 @@ fn loom_a_release_notifies_two_queues() {
         stages[2].thread = ThreadChoice::Named("another".to_owned());
         let ring = build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
         assert_eq!(ring.control.plan.stages[0].notifies.len(), 2);
-        let mut tx = producer(&ring);
-        let [mut first, left, right] = [0, 1, 2].map(|stage| reader(&ring, stage));
+        // On the heap, because a model's threads have small stacks.
+        let mut tx = Box::new(producer(&ring));
+        let [mut first, left, right] = [0, 1, 2].map(|stage| Box::new(reader(&ring, stage)));
         tx.publish(|event| *event = 7).unwrap();
         let reading = [left, right].map(|mut rx| {
             thread::spawn(move || {
