@@ -197,9 +197,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     pub fn read_batch(&mut self, events: &mut [E]) -> Result<(u64, usize), WaitError> {
         self.release();
         let batch = self.inner.batch(events.len())?;
-        let read = copy(&batch, events);
-        self.read = batch.len() as u64;
-        Ok(read)
+        Ok(copy(&batch, events, &mut self.read))
     }
 
     /// Like [`read_batch`](CopyingConsumer::read_batch), but never waits.
@@ -216,9 +214,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     pub fn try_read_batch(&mut self, events: &mut [E]) -> Result<(u64, usize), BatchError> {
         self.release();
         let batch = self.inner.try_batch(events.len())?;
-        let read = copy(&batch, events);
-        self.read = batch.len() as u64;
-        Ok(read)
+        Ok(copy(&batch, events, &mut self.read))
     }
 
     /// Like [`read_batch`](CopyingConsumer::read_batch), but waits at most until `deadline`,
@@ -239,9 +235,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     ) -> Result<(u64, usize), BatchError> {
         self.release();
         let batch = self.inner.batch_by(events.len(), deadline)?;
-        let read = copy(&batch, events);
-        self.read = batch.len() as u64;
-        Ok(read)
+        Ok(copy(&batch, events, &mut self.read))
     }
 
     /// Releases the events of the previous call, and waits until `events` can be filled or, once
@@ -278,9 +272,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     ) -> Result<(u64, usize), WaitError> {
         self.release();
         let batch = self.inner.batch_within(events.len(), time)?;
-        let read = copy(&batch, events);
-        self.read = batch.len() as u64;
-        Ok(read)
+        Ok(copy(&batch, events, &mut self.read))
     }
 
     /// Like [`read_batch_within`](CopyingConsumer::read_batch_within), but waits at most until
@@ -301,9 +293,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     ) -> Result<(u64, usize), BatchError> {
         self.release();
         let batch = self.inner.batch_within_by(events.len(), time, deadline)?;
-        let read = copy(&batch, events);
-        self.read = batch.len() as u64;
-        Ok(read)
+        Ok(copy(&batch, events, &mut self.read))
     }
 
     /// Releases the events that the last call returned, so that the next stages get them or, after
@@ -329,13 +319,15 @@ fn first<E: PlainBytes, A: sealed::Access, C: sealed::Delivery>(
     (batch[0].load(), batch.first_seq())
 }
 
-/// Copies a batch to `events`, which has the batch's length. Returns the position of the first
-/// event, and the number of events.
+/// Copies a batch to `events`, which has the batch's length, and notes in `read` how many events
+/// the handle has to release. Returns the position of the first event, and the number of events.
 fn copy<E: PlainBytes, A: sealed::Access, C: sealed::Delivery>(
     batch: &Batch<'_, AtomicBytes<E>, A, C, InSegment<Interleaved>>,
     events: &mut [E],
+    read: &mut u64,
 ) -> (u64, usize) {
     events.iter_mut().zip(batch.iter()).for_each(|(event, lent)| lent.load_to(event));
+    *read = batch.len() as u64;
     (batch.first_seq(), batch.len())
 }
 
