@@ -21,6 +21,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use super::control_group::{self, Read, Version, files};
 use super::fault::debug_is_message;
 
 /// Size below which a need is not checked: 16 MiB. The readings take a tenth of a millisecond. For
@@ -153,40 +154,44 @@ fn check_by(needed: u64, read: Read<'_>) -> Result<(), MemoryShortage> {
     }
 }
 
-/// Returns the text of a file, or `None` if the file is absent or may not be read.
-type Read<'r> = &'r dyn Fn(&str) -> Option<String>;
-
 /// Returns the memory that is available, in bytes, and the limit that applies; `None` if no limit
 /// is known (I1).
 fn available(read: Read<'_>) -> Option<(u64, MemoryLimit)> {
     let machine = read("/proc/meminfo").and_then(|text| field(&text, "MemAvailable:"));
     let machine = machine.map(|kib| (kib.saturating_mul(1024), MemoryLimit::Machine));
-    let groups = groups(&read("/proc/self/cgroup").unwrap_or_default());
-    let groups = groups.into_iter().filter_map(|(version, folder)| version.left(&folder, read));
+    let groups = control_group::folders(&read("/proc/self/cgroup").unwrap_or_default(), "memory");
+    let left = |(version, folder): (_, String)| Names::of(version).left(&folder, read);
+    let groups = groups.into_iter().filter_map(left);
     machine.into_iter().chain(groups).min_by_key(|(bytes, _)| *bytes)
 }
 
 /// File names in one version of memory control groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Version {
+struct Names {
     limits: &'static [&'static str],
     used: &'static str,
     /// Fields of `memory.stat` that count the cached files of the group and of all groups in it.
     cached: [&'static str; 2],
 }
 
-const VERSION_1: Version = Version {
+const VERSION_1: Names = Names {
     limits: &["memory.limit_in_bytes"],
     used: "memory.usage_in_bytes",
     cached: ["total_inactive_file", "total_active_file"],
 };
-const VERSION_2: Version = Version {
+const VERSION_2: Names = Names {
     limits: &["memory.max", "memory.high"],
     used: "memory.current",
     cached: ["inactive_file", "active_file"],
 };
 
-impl Version {
+impl Names {
+    fn of(version: Version) -> Names {
+        match version {
+            Version::One => VERSION_1,
+            Version::Two => VERSION_2,
+        }
+    }
+
     /// Returns the memory that a group's limit leaves, in bytes, or `None` if the group has no
     /// limit, or its files state no limit.
     fn left(self, folder: &str, read: Read<'_>) -> Option<(u64, MemoryLimit)> {
@@ -201,55 +206,12 @@ impl Version {
     }
 }
 
-/// Returns the directories of the process's memory groups, and of the groups around them.
-/// `/proc/self/cgroup` lists the groups. In a container, the mounted directory may be the process's
-/// own group, while the listed path is that of the host. In that case, only the mounted directory
-/// itself has files.
-fn groups(membership: &str) -> Vec<(Version, String)> {
-    let mut folders = Vec::new();
-    for line in membership.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
-        let (version, mount) = match controllers {
-            "" => (VERSION_2, "/sys/fs/cgroup".to_owned()),
-            "memory" => (VERSION_1, "/sys/fs/cgroup/memory".to_owned()),
-            names if names.split(',').any(|name| name == "memory") => {
-                (VERSION_1, format!("/sys/fs/cgroup/{names}"))
-            }
-            _ => continue,
-        };
-        let mut folder = mount;
-        folders.push((version, folder.clone()));
-        // A process outside of its namespace's root has a path that begins with `..`.
-        let parts = group.split('/').filter(|part| !part.is_empty());
-        for part in parts.take_while(|part| *part != "..") {
-            folder = format!("{folder}/{part}");
-            folders.push((version, folder.clone()));
-        }
-    }
-    folders
-}
-
 /// Returns the number that follows `name` at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
         (words.next()? == name).then(|| words.next()?.parse().ok())?
     })
-}
-
-#[cfg(all(target_os = "linux", not(miri), not(slipring_loom)))]
-mod files {
-    pub(super) fn read(path: &str) -> Option<String> {
-        std::fs::read_to_string(path).ok()
-    }
-}
-
-#[cfg(not(all(target_os = "linux", not(miri), not(slipring_loom))))]
-mod files {
-    pub(super) fn read(_: &str) -> Option<String> {
-        None
-    }
 }
 
 #[cfg(all(test, not(slipring_loom)))]

@@ -1,8 +1,10 @@
 //! The modules on which all other modules depend: atomics and locks, ordering edges, system calls,
-//! available memory, names, user errors, and the containment of panics.
+//! available memory and cores, names, user errors, and the containment of panics.
 
 pub(crate) mod atomic_bytes;
 pub(crate) mod available_memory;
+pub(crate) mod control_group;
+pub(crate) mod core_set;
 pub(crate) mod edge;
 pub(crate) mod fault;
 pub(crate) mod guarded;

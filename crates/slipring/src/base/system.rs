@@ -13,6 +13,7 @@
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use crate::base::core_set::CoreSet;
 use crate::base::sync::AtomicU64;
 
 #[cfg(all(target_os = "linux", not(any(miri, slipring_loom, slipring_coherence))))]
@@ -27,6 +28,7 @@ mod chosen {
     use rustix::thread::{self, MembarrierCommand, futex};
     use rustix::time::{ClockId, Timespec, clock_gettime};
 
+    use crate::base::core_set::CoreSet;
     use crate::base::sync::{AtomicU32, AtomicU64};
 
     pub(crate) fn membarrier_available() -> bool {
@@ -113,11 +115,22 @@ mod chosen {
         let _ = unsafe { mm::madvise(begin.as_ptr().cast(), bytes, mm::Advice::LinuxHugepage) };
     }
 
-    pub(crate) fn only_core() -> Option<usize> {
-        let cores = thread::sched_getaffinity(None).ok()?;
-        let mut allowed = (0..thread::CpuSet::MAX_CPU).filter(|&core| cores.is_set(core));
-        let first = allowed.next()?;
-        allowed.next().is_none().then_some(first)
+    thread_local! {
+        /// The number of this thread, or 0 if it was not asked for yet.
+        static NUMBER: Cell<u32> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn thread_id() -> u32 {
+        if NUMBER.get() == 0 {
+            NUMBER.set(thread::gettid().as_raw_nonzero().get().cast_unsigned());
+        }
+        NUMBER.get()
+    }
+
+    pub(crate) fn cores_of(thread: u32) -> Option<CoreSet> {
+        let thread = thread::Pid::from_raw(i32::try_from(thread).ok()?)?;
+        let cores = thread::sched_getaffinity(Some(thread)).ok()?;
+        Some((0..thread::CpuSet::MAX_CPU).filter(|&core| cores.is_set(core)).collect())
     }
 }
 
@@ -129,6 +142,7 @@ mod chosen {
 
     use slipring_coherence::sync::{self, virtual_nanos};
 
+    use crate::base::core_set::CoreSet;
     use crate::base::sync::{AtomicU32, AtomicU64, now};
 
     /// The interval between two ticks of the coarse clock, in nanoseconds.
@@ -183,7 +197,10 @@ mod chosen {
         None
     }
     pub(crate) unsafe fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
-    pub(crate) fn only_core() -> Option<usize> {
+    pub(crate) fn thread_id() -> u32 {
+        1
+    }
+    pub(crate) fn cores_of(_: u32) -> Option<CoreSet> {
         None
     }
 }
@@ -193,6 +210,7 @@ mod chosen {
     use std::ptr::NonNull;
     use std::time::Duration;
 
+    use crate::base::core_set::CoreSet;
     #[cfg(not(all(test, slipring_loom)))]
     use crate::base::sync::AtomicU64;
 
@@ -231,7 +249,10 @@ mod chosen {
         None
     }
     pub(crate) unsafe fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
-    pub(crate) fn only_core() -> Option<usize> {
+    pub(crate) fn thread_id() -> u32 {
+        1
+    }
+    pub(crate) fn cores_of(_: u32) -> Option<CoreSet> {
         None
     }
 }
@@ -333,8 +354,31 @@ pub(crate) unsafe fn advise_huge_pages(begin: NonNull<u8>, bytes: usize) {
     unsafe { chosen::advise_huge_pages(begin, bytes) }
 }
 
-/// Returns the number of the core to which this thread is bound. Returns `None` if the thread may
-/// run on several cores, or if the system gives no answer.
-pub(crate) fn only_core() -> Option<usize> {
-    chosen::only_core()
+/// Returns the number by which the system knows this thread, which is not 0. Where the system does
+/// not say on which cores a thread may run, the number is the same for all threads.
+pub(crate) fn thread_id() -> u32 {
+    #[cfg(test)]
+    if let Some(thread) = PLAYED.get() {
+        return thread;
+    }
+    chosen::thread_id()
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The thread that this thread plays. A test does so to have threads of a larger machine.
+    pub(crate) static PLAYED: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
+    /// Returns the cores of the threads that this thread may play.
+    pub(crate) static PLAYED_CORES: std::cell::RefCell<std::collections::BTreeMap<u32, CoreSet>> =
+        const { std::cell::RefCell::new(std::collections::BTreeMap::new()) };
+}
+
+/// Returns the cores on which a thread of this machine may run. Returns `None` if there is no such
+/// thread, or if the system gives no answer. Costs a system call, some hundred nanoseconds.
+pub(crate) fn cores_of(thread: u32) -> Option<CoreSet> {
+    #[cfg(test)]
+    if PLAYED.get().is_some() {
+        return PLAYED_CORES.with_borrow(|cores| cores.get(&thread).copied());
+    }
+    chosen::cores_of(thread)
 }

@@ -14,7 +14,7 @@ use crate::base::fault::Fault;
 use crate::base::sync::twin;
 use crate::consumer::handler::{Handler, LentEvents, Progress};
 use crate::consumer::pace::Pace;
-use crate::consumer::position::{Availability, ConsumerPosition, Runs};
+use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, Runs};
 use crate::consumer::spacing::{Spacing, pause};
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::WaitError;
@@ -244,6 +244,12 @@ pub(crate) fn idle<E, L: Layout, P: ConsumerPosition<E, L>, H: Handler<E, L>>(
     Ok(())
 }
 
+/// Returns the pauses of a stage's loop.
+fn spacing_of<E, L: Layout>(state: &ConsumerState<E, L>, pace: &Pace) -> Spacing {
+    let Control { spacing, timed, .. } = *state.control();
+    Spacing::new(state.core.capacity(), pace.max_held, spacing, timed)
+}
+
 /// Runs a stage until the stream ends or its handler fails. The function is inlined so that sums in
 /// the handler's closure stay in registers.
 #[inline(always)]
@@ -251,10 +257,9 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
     handler: &mut H,
 ) -> End {
+    position.state_mut().note_thread();
     let mut pace = Pace::new(position.state());
-    let core = &position.state().core;
-    let Control { spacing, timed, .. } = core.control;
-    let mut spacing = Spacing::new(core.capacity(), pace.max_held, spacing, timed);
+    let mut spacing = spacing_of(position.state(), &pace);
     loop {
         let first = position.next();
         match step(position, handler, &mut pace) {
@@ -274,7 +279,11 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
                     }
                     _ => {
                         let waited = position.wait(until);
-                        spacing.waited(position.state().polls);
+                        let polls = position.state().polls;
+                        spacing.waited(polls);
+                        if polls == u32::MAX && pace.adapt(position.state()) {
+                            spacing = spacing_of(position.state(), &pace);
+                        }
                         waited
                     }
                 };

@@ -59,6 +59,8 @@ const MOST_STRIDES: u64 = 64;
 /// events at a time, it would occupy a core only briefly, and the two thread switches would cost
 /// more than handling the events.
 pub(crate) struct Pace {
+    /// Whether the graph had more threads than cores when this pace began.
+    oversubscribed: bool,
     /// Largest number of events that one pass hands to a handler of single events.
     max_pass: u64,
     /// Largest number of events that one pass hands to a batch handler.
@@ -122,6 +124,17 @@ impl Pace {
         Pace::on_cores(state, state.control().is_oversubscribed())
     }
 
+    /// Begins anew if the graph now has more threads than cores, or no longer has. Returns whether
+    /// it did. Called after a long wait, in which other threads of the graph may have been noted.
+    pub(crate) fn adapt<E, L: Layout>(&mut self, state: &ConsumerState<E, L>) -> bool {
+        let oversubscribed = state.control().is_oversubscribed();
+        let changed = oversubscribed != self.oversubscribed;
+        if changed {
+            *self = Pace::on_cores(state, oversubscribed);
+        }
+        changed
+    }
+
     /// Creates the pace of a stage's loop. `oversubscribed` says whether the graph has more threads
     /// than cores.
     pub(crate) fn on_cores<E, L: Layout>(
@@ -150,6 +163,7 @@ impl Pace {
         // Without a clock, a batch's time counts as passed.
         let gathers = batch_within.filter(|_| timed).map(|(_, time)| (gather, time));
         Pace {
+            oversubscribed,
             max_pass: max_pass.min(max_batch),
             max_batch: gather,
             longest_pass: if gathers.is_some() { 1 } else { max_held },

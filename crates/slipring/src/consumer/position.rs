@@ -376,6 +376,11 @@ impl<E, L: Layout> ConsumerState<E, L> {
         self.first_polls = self.control().first_polls(self.stage);
     }
 
+    /// Notes the current thread as the handle's.
+    pub(crate) fn note_thread(&mut self) {
+        self.core.control.note_thread(self.stage, &mut self.learned.noted);
+    }
+
     /// Returns the declaration of this handle's stage in the graph's plan.
     #[inline(always)]
     pub(crate) fn plan(&self) -> &Stage {

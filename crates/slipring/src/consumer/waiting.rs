@@ -33,6 +33,7 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
         counts.batches += 1;
         if counts.batches.is_multiple_of(FLUSH_EVERY) {
             self.flush();
+            self.state_mut().note_thread();
         }
     }
 
@@ -71,6 +72,7 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
         if state.armed_at != state.counts.batches {
             state.armed_at = state.counts.batches;
             state.counts.waits += 1;
+            state.note_thread();
             self.flush();
         } else {
             self.flush_if_new();
@@ -203,7 +205,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         let waiter =
             Waiter { polls, until: deadline, ..Waiter::new(self.state().stage, slowest, at) };
         let learned = match gathers {
-            true => HandleLearner::default(),
+            true => self.state().learned.without_learner(),
             false => std::mem::take(&mut self.state_mut().learned),
         };
         let (waited, stats, slowest) = {

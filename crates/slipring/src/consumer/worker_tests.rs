@@ -12,6 +12,7 @@ use crate::live::pool::Pool;
 use crate::markers::Updating;
 use crate::producer::Producer;
 use crate::ring::build::build;
+use crate::ring::cores::PLAYED_MACHINE;
 use crate::ring::owner::Owner;
 use crate::ring::settings::Settings;
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
@@ -165,8 +166,8 @@ fn a_worker_polls_and_waits_without_a_new_owner() {
 fn workers_with_tickets_come_and_go() {
     const EVENTS: u64 = 30_000;
     let _watched = crate::watchdog::watched();
-    let settings =
-        Settings { wait: Contained::new(Wait::YIELDING), cores: Some(64), ..Settings::new(16) };
+    PLAYED_MACHINE.set(Some(64));
+    let settings = Settings { wait: Contained::new(Wait::YIELDING), ..Settings::new(16) };
     let stages = vec![
         StageSpec::new("pool", Access::Write, Delivery::Pool { workers: 4, room: 5 }, &[]),
         StageSpec::new("end", Access::Read, Delivery::Each, &[0]),
@@ -227,8 +228,8 @@ fn workers_with_tickets_come_and_go() {
 #[test]
 fn a_wait_that_times_out_leaves_the_next_event_to_others() {
     let _watched = crate::watchdog::watched();
-    let settings =
-        Settings { wait: Contained::new(Wait::BusySpin), cores: Some(64), ..Settings::new(8) };
+    PLAYED_MACHINE.set(Some(64));
+    let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(8) };
     let stages = vec![StageSpec::new("pool", Access::Write, Delivery::pool(2), &[])];
     let ring: Ring<Interleaved> = build(settings, stages, Vec::new(), &mut || 0).unwrap();
     let [mut one, mut two] = [0, 1].map(|number| -> PoolUpdater<u64> {

@@ -462,6 +462,21 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         counts.flush();
     }
 
+    /// Like [`Producer::flush_counts`], after every [`FLUSH_EVERY`] events.
+    ///
+    /// [`FLUSH_EVERY`]: crate::ring::counters::FLUSH_EVERY
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn flush_regularly(&mut self) {
+        self.note_thread();
+        self.flush_counts();
+    }
+
+    fn note_thread(&mut self) {
+        let control = &self.core.control;
+        control.note_thread(control.plan.producer_party(), &mut self.learned.noted);
+    }
+
     /// Called before a wait, which uses the returned parts of the handle.
     pub(super) fn begin_wait(&mut self) -> (&Core<E, L>, &mut HandleLearner, WaitingCounts<'_>) {
         self.counts.events = self.published();
@@ -487,6 +502,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if self.armed_at != published {
             self.armed_at = published;
             self.counts.waits += 1;
+            self.note_thread();
             self.flush_counts();
         } else {
             self.flush_if_new();

@@ -87,7 +87,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
         // The comparison reads no memory.
         if (before ^ after) >= FLUSH_EVERY {
-            self.flush_counts();
+            self.flush_regularly();
         }
     }
 

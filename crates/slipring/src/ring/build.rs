@@ -24,7 +24,6 @@ use crate::ring::policy::Marks;
 use crate::ring::settings::Settings;
 use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::spec::StageSpec;
-use crate::ring::spinning;
 use crate::ring::world::World;
 
 /// The input of a ring's build: the settings, the event factory of type `F`, and the partitioners.
@@ -105,7 +104,14 @@ pub(crate) fn build<E, L: Layout>(
     let core = unsafe { Core::new(control, slots, shard_ids, L::World::of_heap()) };
     // SAFETY: the core is new, and nothing else fills it (I2).
     match unsafe { core.fill(factory) } {
-        Ok(()) => Ok(Owner::new(core)),
+        Ok(()) => {
+            // A graph without a clock needs no warning: its parties share one thread
+            // (`Chain::run_inline`) or run in a model.
+            if settings.timed {
+                core.control.waits.cores.warn_at_build(&core.control.plan);
+            }
+            Ok(Owner::new(core))
+        }
         Err((index, panic)) => Err(BuildError::Factory { index, panic }),
     }
 }
@@ -117,18 +123,12 @@ fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, Build
         .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))
 }
 
-/// Checks the graph. Logs a warning about a spinning party if the graph has more threads than
-/// cores.
+/// Checks the graph, and plans its ring.
 fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Plan, BuildError> {
-    let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
+    let Settings { capacity, many_producers, publish_cursor, .. } = *settings;
     let (wait, producer_wait) = (&settings.wait, settings.producer_wait());
     let mut plan = Plan::new(stages, capacity, many_producers, wait, producer_wait, true)?;
-    plan.cores = settings.cores.unwrap_or(plan.cores);
-    // A graph without a clock needs no warning: its parties share one thread (`Chain::run_inline`)
-    // or run in a model.
-    if timed {
-        spinning::warn_of(&plan);
-    }
+    plan.placed = settings.placed;
     plan.stamped = many_producers || !View::<E, L>::CURSOR;
     plan.stamps_each = (0..plan.stages.len()).any(|stage| plan.draws_tickets(stage));
     plan.cursor |= !plan.stamped || (publish_cursor && !many_producers);

@@ -17,14 +17,17 @@
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::base::core_set::CoreSet;
 use crate::base::edge;
 use crate::base::panics::{drop_payload, panic_message};
 use crate::base::sync::{Arc, Line, Relaxed, Statistic, now, sleep, twin};
+use crate::base::system;
 use crate::errors::{Cause, Failure, WaitError};
 use crate::ring::askers::Askers;
-use crate::ring::board::{Board, IsOwnProcess};
+use crate::ring::board::{Board, IsOwnProcess, PidOf};
+use crate::ring::cores::Joined;
 use crate::ring::counters::{Counters, LocalCounts, Samples};
 use crate::ring::early_claims::{EarlyClaims, Fate};
 use crate::ring::membership::{Membership, Orphan, PoolIsOver};
@@ -35,7 +38,9 @@ use crate::ring::spec::Delivery;
 use crate::ring::stage::Stage;
 use crate::ring::status::Status;
 use crate::ring::waits::{ASK_AGAIN, Awaited, SelfWait, Unmet, Waiter, Waits};
-use crate::wait::{self, Condition, HandleLearner, KeepWaiting, WaitStats, WaitStrategy};
+use crate::wait::{
+    self, Condition, HandleLearner, KeepWaiting, NotedThread, WaitStats, WaitStrategy,
+};
 
 /// The data that a ring's handles share besides the slots.
 pub struct Control {
@@ -60,6 +65,7 @@ pub struct Control {
     /// The threads and tasks that wait for answers to requests in this ring.
     pub(crate) askers: Arc<Askers>,
     is_own_process: Option<IsOwnProcess>,
+    pid_of: Option<PidOf>,
 }
 
 /// The options of a ring's control, besides its plan and its board.
@@ -98,6 +104,7 @@ impl Control {
             early_claims: EarlyClaims::new(),
             askers: Askers::new(),
             is_own_process: board.is_own_process,
+            pid_of: board.pid_of,
             plan,
         })
     }
@@ -144,7 +151,41 @@ impl Control {
         } else {
             self.membership.joined(&self.positions, &self.plan)
         };
-        self.waits.is_oversubscribed(joined)
+        self.waits.cores.are_too_few(joined)
+    }
+
+    /// Notes that the current thread holds a handle of `party`, unless `noted` says that it is
+    /// noted already.
+    #[inline]
+    pub(crate) fn note_thread(&self, party: usize, noted: &mut NotedThread) {
+        if !cfg!(slipring_loom) && noted.is_another() {
+            *noted = NotedThread::this();
+            let Control { membership, positions, plan, waits, .. } = self;
+            let all = membership.joined(positions, plan);
+            let of_stage = &|stage| membership.joined_to(positions, plan, stage);
+            waits.cores.note(plan, party, &Joined { all, of_stage });
+        }
+    }
+
+    /// Called by a thread that waits and has read the clock. Notes the thread, and asks now and
+    /// then for the cores of one that is noted.
+    fn look_at_cores(&self, party: usize, noted: &mut NotedThread, now: Instant) {
+        self.note_thread(party, noted);
+        if !cfg!(slipring_loom) {
+            self.waits.cores.look(&self.plan, now, &|| self.cores_of_others());
+        }
+    }
+
+    /// Returns the cores of the other processes that hold handles of the ring.
+    fn cores_of_others(&self) -> CoreSet {
+        let Some(pid_of) = &self.pid_of else { return CoreSet::default() };
+        let own = self.membership.participant;
+        let owners = self.membership.seats.iter().filter_map(|seat| seat.owner());
+        let mut others: Vec<u32> = owners.filter(|&owner| owner != own).collect();
+        others.sort_unstable();
+        others.dedup();
+        let masks = others.into_iter().filter_map(|other| system::cores_of(pid_of(other)));
+        masks.fold(CoreSet::default(), |all, mask| all.union(&mask))
     }
 
     /// Like [`Control::is_oversubscribed`], but counts every handle of a producer as a thread.
@@ -154,7 +195,7 @@ impl Control {
             let joined = self.membership.joined(&self.positions, &self.plan);
             // The plan counts two producers.
             let more = self.membership.producers().saturating_sub(2);
-            self.waits.is_oversubscribed(joined + more)
+            self.waits.cores.are_too_few(joined + more)
         }
     }
 
@@ -324,8 +365,7 @@ impl Control {
         #[cfg(all(test, slipring_loom))]
         let _asleep = crate::base::model_hooks::asleep(&self.plan.name_of(waiter.party));
         let options = self.waits.options(&self.plan, &waiter, self.status.deadline());
-        let mut subject =
-            Subject { control: self, waiter: &waiter, awaited, first: true, is_told: false };
+        let mut subject = Subject { control: self, waiter: &waiter, awaited, is_told: false };
         let (ended, stats) = wait::wait_until(options, learned, &mut subject);
         let ended = match ended {
             Err(Unmet::TimedOut) => Err(self.out_of_time(&waiter)),
@@ -436,8 +476,6 @@ struct Subject<'a> {
     control: &'a Control,
     waiter: &'a Waiter,
     awaited: &'a mut dyn Awaited,
-    /// `true` until the wait has outlasted its first polls.
-    first: bool,
     /// Whether the wait must end with an error, even if its condition now holds: the check that
     /// found the error may also have recovered from the death of a process, and so made the
     /// condition true.
@@ -450,11 +488,7 @@ impl Condition for Subject<'_> {
     }
 
     fn keep_waiting(&mut self) -> KeepWaiting {
-        let Control { plan, waits, .. } = self.control;
         let asked = self.awaited.self_wait();
-        if std::mem::take(&mut self.first) && !matches!(asked, SelfWait::Holds(_)) {
-            waits.cores.record(plan, self.waiter.party);
-        }
         if let Some(error) = self.awaited.watch(self.waiter) {
             self.is_told = true;
             return ControlFlow::Break(error.into());
@@ -484,5 +518,9 @@ impl Condition for Subject<'_> {
 
     fn is_oversubscribed(&self) -> bool {
         self.control.is_oversubscribed()
+    }
+
+    fn look_at_cores(&self, noted: &mut NotedThread, now: Instant) {
+        self.control.look_at_cores(self.waiter.party, noted, now);
     }
 }

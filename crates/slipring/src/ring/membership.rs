@@ -289,13 +289,19 @@ impl Membership {
     /// Returns the number of handles that have joined since the build: the members of all taps, and
     /// each pool's workers beyond those that the pool was built with.
     pub(crate) fn joined(&self, positions: &Positions, plan: &Plan) -> usize {
-        let of_stage = |&stage: &usize| match &plan.stages[stage] {
+        let joined = plan.open.iter().map(|&stage| self.joined_to(positions, plan, stage));
+        joined.fold(0, usize::saturating_add) // a segment's words may be damaged
+    }
+
+    /// Like [`Membership::joined`], for one stage.
+    pub(crate) fn joined_to(&self, positions: &Positions, plan: &Plan, stage: usize) -> usize {
+        match &plan.stages[stage] {
             Stage { delivery: Delivery::Pool { workers, .. }, .. } => {
                 self.alive[stage].load(Relaxed).saturating_sub(*workers)
             }
-            tap => positions.members(tap),
-        };
-        plan.open.iter().map(of_stage).sum()
+            stage @ Stage { delivery: Delivery::Tap(_), .. } => positions.members(stage),
+            _ => 0,
+        }
     }
 
     // Members of taps.

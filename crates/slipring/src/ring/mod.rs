@@ -7,6 +7,9 @@ pub(crate) mod build;
 pub(crate) mod check;
 pub(crate) mod control;
 pub(crate) mod core;
+pub(crate) mod cores;
+#[cfg(all(test, not(slipring_loom)))]
+mod cores_tests;
 pub(crate) mod counters;
 mod draft;
 pub(crate) mod early_claims;
@@ -30,7 +33,6 @@ pub(crate) mod settings;
 pub(crate) mod slots;
 pub(crate) mod snapshot;
 pub(crate) mod spec;
-pub(crate) mod spinning;
 pub(crate) mod stage;
 pub(crate) mod stamp;
 pub(crate) mod status;

@@ -22,7 +22,7 @@ use crate::ring::draft::{Draft, assign_partitions, depth, list_announcements};
 use crate::ring::early_claims::EarlyClaiming;
 use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice, count_threads};
 use crate::ring::stage::{Guard, Stage};
-use crate::wait::{FullRing, Wait, WaitStrategy, cores};
+use crate::wait::{FullRing, Wait, WaitStrategy};
 
 /// A graph that was checked and no longer changes.
 pub(crate) struct Plan {
@@ -69,9 +69,8 @@ pub(crate) struct Plan {
     /// Likely number of threads: one for a single producer or two for many producers, plus the
     /// stages' threads (see [`count_threads`]).
     pub(crate) threads: usize,
-    /// Number of cores that the graph's threads share: the cores of the graph's placement or,
-    /// without a placement, all cores on which the building thread may run.
-    pub(crate) cores: usize,
+    /// Number of cores of the graph's placement; `None` if it has no placement.
+    pub(crate) placed: Option<usize>,
     /// Whether several producers may claim and publish at the same time.
     pub(crate) many_producers: bool,
     /// When producers may claim slots that are not free yet.
@@ -135,7 +134,7 @@ impl Plan {
             producer_seats: 1,
             capacity,
             threads: if many_producers { 2 } else { 1 } + count_threads(&specs),
-            cores: cores(),
+            placed: None,
             many_producers,
             early_claims: EarlyClaiming::with(producer_wait),
             seated_claims: false,

@@ -35,7 +35,7 @@ pub(crate) struct Settings {
     /// Whether the ring may take more memory than is available.
     pub(crate) overcommit: bool,
     /// Number of cores of the graph's placement; `None` if it has no placement.
-    pub(crate) cores: Option<usize>,
+    pub(crate) placed: Option<usize>,
 }
 
 impl Settings {
@@ -53,7 +53,7 @@ impl Settings {
             sample_every: None,
             pages: Pages::Ordinary,
             overcommit: false,
-            cores: None,
+            placed: None,
         }
     }
 

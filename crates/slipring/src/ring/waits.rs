@@ -8,8 +8,8 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::errors::WaitError;
+use crate::ring::cores::Cores;
 use crate::ring::plan::Plan;
-use crate::ring::spinning::Cores;
 use crate::ring::stage::{PRODUCER_QUEUE, Stage};
 use crate::ring::status::Status;
 pub(crate) use crate::wait::Unmet;
@@ -151,10 +151,7 @@ pub(crate) struct Waits {
     /// Whether a publication notifies a pool's queue among several queues, and first loads their
     /// state words. The check of a publication sees only a single queue.
     loads_several: bool,
-    /// Number of cores minus the number of the graph's threads, not counting handles that join
-    /// while the graph runs.
-    free_cores: i64,
-    /// The spinning parties whose threads are each bound to a single core.
+    /// The cores on which the graph's threads may run.
     pub(crate) cores: Cores,
 }
 
@@ -166,7 +163,6 @@ impl Waits {
             queues,
             always_fences,
             loads_several: has_pool && notifies.len() > 1 && !always_fences,
-            free_cores: plan.cores as i64 - plan.threads as i64,
             cores: Cores::new(plan),
         }
     }
@@ -257,12 +253,6 @@ impl Waits {
             task.waker.wake_by_ref();
         }
         ready
-    }
-
-    /// Returns whether the graph has more threads than cores. `joined` is the number of handles
-    /// that have joined since the build.
-    pub(crate) fn is_oversubscribed(&self, joined: usize) -> bool {
-        joined as i64 > self.free_cores
     }
 
     /// Returns the options of a wait, as the strategy of the waiter's party determines them. `own`

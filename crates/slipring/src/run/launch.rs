@@ -66,7 +66,7 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
         let Built { core, threads, executor, hooks, has_handles } = self;
         // The calling thread is the last of the threads that share stages.
         let is_shared = |thread: &&PlannedThread<'_>| matches!(thread.work, Work::Shared(_));
-        let crowd = crowd(&core.control, &threads);
+        let count = count(&threads);
         let supervisor = Supervisor {
             control: &core.control,
             on_faults: hooks.on_faults.as_ref(),
@@ -117,6 +117,7 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
         });
         drop(executor);
         hooks.drop_contained(&core.control);
+        let crowd = crowd(&core.control, count);
         let mut done = finish(core, produced, has_handles);
         if let Ok(done) = &mut done {
             done.report.crowd = crowd;
@@ -125,12 +126,18 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
     }
 }
 
-/// Returns the numbers of threads and of cores, if several stages have threads of their own, and if
-/// there are more threads than cores.
-pub(super) fn crowd(control: &Control, threads: &[PlannedThread<'_>]) -> Option<(usize, usize)> {
+/// Returns the number of threads with the producer's, if several stages have threads of their own.
+pub(super) fn count(threads: &[PlannedThread<'_>]) -> Option<usize> {
     let has_shared = threads.iter().any(|thread| matches!(thread.work, Work::Shared(_)));
-    let (all, cores) = (threads.len() + 1, control.plan.cores); // with the producer's
-    (threads.len() > 1 && !has_shared && all > cores).then_some((all, cores))
+    (threads.len() > 1 && !has_shared).then_some(threads.len() + 1)
+}
+
+/// Returns the numbers of threads and of cores, if the threads were counted, and if they are more
+/// than the cores.
+pub(super) fn crowd(control: &Control, threads: Option<usize>) -> Option<(usize, usize)> {
+    threads
+        .map(|threads| (threads, control.waits.cores.usable()))
+        .filter(|(all, cores)| all > cores)
 }
 
 /// Binds the calling thread to the producer's place, if the graph has a placement. If the binding

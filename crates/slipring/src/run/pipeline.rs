@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::groups::{Handoff, PlannedThread, ThreadBegin};
-use super::launch::{Built, crowd};
+use super::launch::{Built, count, crowd};
 use super::placement::{Assigned, Bound, bind};
 use super::running::RunningThreads;
 use crate::base::fault::Fault;
@@ -44,8 +44,8 @@ pub struct Pipeline {
     has_handles: bool,
     /// Where the threads run, if the graph has a placement.
     places: Option<Assigned>,
-    /// See [`crowd`].
-    crowd: Option<(usize, usize)>,
+    /// See [`count`].
+    count: Option<usize>,
 }
 
 /// A thread of a pipeline.
@@ -120,7 +120,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
     /// Starts the stages, and returns while they run.
     pub(crate) fn spawn(self) -> Result<Pipeline, Error> {
         let Built { core, threads, hooks, has_handles, .. } = self;
-        let (crowd, running) = (crowd(&core.control, &threads), RunningThreads::new(threads.len()));
+        let (count, running) = (count(&threads), RunningThreads::new(threads.len()));
         let mut started = Vec::with_capacity(threads.len());
         let mut handles = Vec::with_capacity(threads.len());
         for (index, PlannedThread { name, place, stages, work }) in threads.into_iter().enumerate()
@@ -162,7 +162,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
             running,
             has_handles,
             places,
-            crowd,
+            count,
         };
         match core.control.status.failure() {
             Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
@@ -479,7 +479,7 @@ impl Pipeline {
 
     fn outcome(&self) -> Result<Report, Error> {
         let control = self.control();
-        let report = Report { crowd: self.crowd, ..snapshot::report(control) };
+        let report = Report { crowd: crowd(control, self.count), ..snapshot::report(control) };
         match control.status.failure() {
             Some(failure) => Err(Error::failed(failure, report)),
             None => Ok(report),

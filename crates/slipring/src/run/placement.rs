@@ -26,7 +26,6 @@ use crate::ring::owner::Owner;
 use crate::ring::settings::Settings;
 use crate::ring::slots::Layout;
 use crate::ring::spec::{Delivery, StageSpec, ThreadChoice, thread_name};
-use crate::wait::cores;
 
 /// Chooses where the threads of a graph run: see [`Chain::placement`](crate::Chain::placement).
 ///
@@ -165,10 +164,7 @@ impl fmt::Debug for Bound {
 pub(crate) type Assigned = Contained<Arc<dyn Places>>;
 
 /// Checks the graph, and lets a placement choose the places of its threads. Tells the ring how many
-/// cores it can use. That is the number of cores of the process; if the placement has fewer cores
-/// than threads, it is at most the number of cores of the placement.
-///
-/// The process's cores are counted here, because the build itself may run bound to a memory node.
+/// cores the placement has.
 pub(crate) fn assign(
     placement: &dyn Placement,
     specs: &[StageSpec],
@@ -179,10 +175,8 @@ pub(crate) fn assign(
     // workers would first get a name for each of them.
     check::all(specs, settings.capacity)?;
     let names = thread_names(specs, shared)?;
-    let cores = cores();
     let places = Contained::new(contained(|| placement.assign(&names))?);
-    let placed = contained(|| Ok(places.cores()))?;
-    settings.cores = Some(if placed < names.len() { placed.min(cores) } else { cores });
+    settings.placed = Some(contained(|| Ok(places.cores()))?);
     Ok(places)
 }
 

@@ -1,8 +1,8 @@
 //! The number of threads that the stages of a chain or graph share.
 
+use crate::base::sync::available_cores;
 use crate::errors::BuildError;
 use crate::ring::spec::{Delivery, StageSpec, ThreadChoice};
-use crate::wait;
 
 /// Number of threads that the stages of a chain or graph share: see
 /// [`Chain::threads`](crate::Chain::threads).
@@ -74,7 +74,7 @@ impl Threads {
         caller: Caller,
     ) -> Result<SharedThreads, BuildError> {
         let count = match self {
-            Threads::Auto => wait::cores(),
+            Threads::Auto => available_cores(),
             Threads::Count(0) => {
                 let problem = "`threads(0)` leaves the stages without a thread: state at least 1, \
                                or `Threads::Auto` for as many as there are cores";

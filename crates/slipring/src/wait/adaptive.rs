@@ -23,11 +23,11 @@
 //!   the waiter sleeps without spinning.
 //!
 //! A waiter that spins yields now and then, because a thread of another graph or of the program may
-//! need the core. *Lent time* is the time that other threads use during these yields. Lent time
-//! costs the waiter nothing. So it counts neither as spinning, nor as part of the duration that
-//! makes a wait short or long, nor as use of the CPU budget. Therefore, if the threads of several
-//! graphs outnumber the cores, and each thread soon yields or sleeps, no waiter sleeps merely
-//! because its partner waits for a core.
+//! need the core: the more seldom, the longer no yield has lent the core to anybody. *Lent time* is
+//! the time that other threads use during these yields. Lent time costs the waiter nothing. So it
+//! counts neither as spinning, nor as part of the duration that makes a wait short or long, nor as
+//! use of the CPU budget. Therefore, if the threads of several graphs outnumber the cores, and each
+//! thread soon yields or sleeps, no waiter sleeps merely because its partner waits for a core.
 //!
 //! If the graph has more threads than cores, the waiter yields a few times and then sleeps.
 //!
@@ -80,9 +80,14 @@ const SPIN_AROUND: f64 = 4.0;
 /// nanoseconds. If two readings are further apart, the waiter assumes that another thread ran on
 /// the core.
 const PREEMPTED: f64 = 100_000.0;
-/// Number of polls after which a spinning waiter yields. If no other thread needs the core, a yield
-/// takes a quarter of the time of these polls.
-const YIELD_INTERVAL: u64 = 2 * CLOCK_INTERVAL;
+/// Time of spinning after which a waiter yields, in nanoseconds, if its last yield lent the core.
+/// Each further yield that lends nothing doubles the time.
+const LEAST_YIELD_INTERVAL: f64 = 1_000.0;
+/// Longest time of spinning after which a waiter yields, in nanoseconds. If no other thread needs
+/// the core, a yield takes half a microsecond, and an event that comes meanwhile waits. A waiter
+/// that yielded after each microsecond spent a third of its time on yields, and the median latency
+/// of events at random times doubled (records/2026-11-30-default-strategy).
+const MOST_YIELD_INTERVAL: f64 = 32_000.0;
 /// Longest duration of a yield that lent the core to no other thread, in nanoseconds, from the
 /// clock reading before the yield to the one after it. If the yield did lend the core, the two
 /// thread switches alone take longer.
@@ -149,6 +154,10 @@ pub(super) struct Adaptive {
     last_reading: Option<Instant>,
     /// Whether the spinning waiter yielded after the clock's last reading.
     yielded: bool,
+    /// Time of spinning since the last yield, in this wait and the waits before it, in nanoseconds.
+    since_yield: f64,
+    /// Time of spinning after which the waiter yields, in nanoseconds.
+    yield_interval: f64,
     /// Lent time of this wait, in nanoseconds: the time that other threads used during the waiter's
     /// yields.
     lent: f64,
@@ -173,6 +182,8 @@ impl Adaptive {
             phase: Phase::Unplanned,
             last_reading: None,
             yielded: false,
+            since_yield: 0.0,
+            yield_interval: LEAST_YIELD_INTERVAL,
             lent: 0.0,
         }
     }
@@ -342,7 +353,7 @@ impl WaitLearner for Adaptive {
             self.phase = Phase::Park;
         }
         match self.phase {
-            Phase::Spin(_) if context.polls.is_multiple_of(YIELD_INTERVAL) => {
+            Phase::Spin(_) if self.since_yield >= self.yield_interval => {
                 self.yielded = true;
                 return WaitAction::Yield;
             }
@@ -443,6 +454,14 @@ impl Adaptive {
         let yielded = std::mem::take(&mut self.yielded);
         let lent = if yielded && since > UNLENT { since - nanos(YIELD_COST) } else { 0.0 };
         self.lent += lent;
+        self.since_yield += since;
+        if yielded {
+            self.since_yield = 0.0;
+            self.yield_interval = match lent {
+                0.0 => (2.0 * self.yield_interval).min(MOST_YIELD_INTERVAL),
+                _ => LEAST_YIELD_INTERVAL,
+            };
+        }
         let contended = since > PREEMPTED;
         if contended {
             self.contended_until = Some(after(now, (since * CONTENDED).min(LONGEST_CONTENDED)));

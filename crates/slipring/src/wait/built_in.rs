@@ -139,9 +139,10 @@ pub enum Wait {
     /// otherwise. If events come at regular times that are further apart than a wake-up takes, the
     /// waiter sleeps until shortly before the next event. After a burst of events it stops spinning
     /// only after several waits that each last longer than two wake-ups. While it spins, it yields
-    /// after every 32 polls, so that a thread of another graph gets the core if it needs a core. If
-    /// the graph's threads outnumber the cores, or while another thread keeps the core for long,
-    /// the waiter polls a few times and does not spin further.
+    /// now and then, so that a thread of another graph gets the core if it needs a core: after a
+    /// microsecond of spinning, and up to 32 microseconds apart as long as no thread takes the
+    /// core. If the graph's threads outnumber the cores, or while another thread keeps the core for
+    /// long, the waiter polls a few times and does not spin further.
     ///
     /// A producer that often waits for room in a full ring learns how fast the stages release
     /// events. If releasing half of the ring takes 60 µs or more at the usual rate, the producer

@@ -1,27 +1,12 @@
-//! Two properties of the hardware that matter to waiting: the number of cores, and the time of a
-//! spin hint; and the pauses of threads that race for a cache line.
+//! The time of a spin hint, and the pauses of threads that race for a cache line.
 
 #[cfg(not(slipring_coherence))]
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::base::sync::available_cores;
 use crate::base::sync::spin_loop;
 #[cfg(not(slipring_coherence))]
 use crate::base::sync::{elapsed, now};
-
-/// Returns the number of cores on which the calling thread may run.
-///
-/// Each call asks the system, because the threads of one process may be bound to different numbers
-/// of cores.
-pub(crate) fn cores() -> usize {
-    if cfg!(slipring_loom) {
-        // A model explores the same executions on every machine. The system's answer takes 40 µs,
-        // and most executions of models take less than 200.
-        return 2;
-    }
-    available_cores()
-}
 
 /// Returns the number of spin hints that take about [`SPACING`], measured once per process. A
 /// simulated machine knows the number.

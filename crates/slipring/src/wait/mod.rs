@@ -45,10 +45,10 @@ pub(crate) mod warning;
 use crate::base::{edge, maybe_mapped, sync, system};
 pub use built_in::Wait;
 pub(crate) use full_ring::FullRing;
-pub(crate) use hardware::{BackOff, cores, first_polls, spacing};
+pub(crate) use hardware::{BackOff, first_polls, spacing};
 pub use strategy::{WaitAction, WaitContext, WaitLearner, WaitStrategy};
 pub(crate) use unpark::{Bystander, park_for, waker_of_this_thread};
 pub(crate) use wait_loop::{
-    Condition, HandleLearner, KeepWaiting, SleepPlace, UNNOTIFIED_SLEEP, Unmet, WaitOptions,
-    WaitStats, wait_until,
+    Condition, HandleLearner, KeepWaiting, NotedThread, SleepPlace, UNNOTIFIED_SLEEP, Unmet,
+    WaitOptions, WaitStats, wait_until,
 };

@@ -31,10 +31,18 @@ pub struct WaitContext {
     /// Whether the graph has more threads than cores. A spinning waiter may then hold the core that
     /// the awaited thread needs.
     ///
+    /// The cores are those on which the threads that hold the graph's handles may run, each thread
+    /// on one of its own, within the quota of the process's control group. A thread is noted when
+    /// one of its waits first lasts long, when it begins a loop over events, and after some
+    /// thousand calls; until then it counts with the cores of the thread that built the graph, or
+    /// with those of the graph's [`Placement`](crate::placement::Placement). While threads wait,
+    /// the system is asked again for the cores of one thread every 10 ms.
+    ///
     /// The number of threads is an estimate. Each stage's handle counts as one thread, all stages
     /// that share a thread count as one, a single producer counts as one, and many producers count
-    /// as two. Members of taps, and workers that joined a pool, count until they leave. Threads of
-    /// other graphs do not count.
+    /// as two. Members of taps, and workers that joined a pool, count until they leave. Handles
+    /// that one thread holds count as one, once they are noted. Threads of other graphs do not
+    /// count.
     pub oversubscribed: bool,
     /// The clock's last reading in this wait; `None` before the first reading. The first reading
     /// comes after 16 polls, or before the first action other than [`WaitAction::Spin`], whichever

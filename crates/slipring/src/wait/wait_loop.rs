@@ -18,6 +18,25 @@ pub(crate) struct HandleLearner {
     learner: Option<Box<dyn WaitLearner>>,
     /// Number of waits that ended at their first polls and were not yet reported to the learner.
     short_waits: u32,
+    /// The thread that was noted as the handle's.
+    pub(crate) noted: NotedThread,
+}
+
+/// The thread that a graph knows to hold a handle, or none.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct NotedThread(u32);
+
+impl NotedThread {
+    /// Returns the current thread.
+    pub(crate) fn this() -> NotedThread {
+        NotedThread(system::thread_id())
+    }
+
+    /// Returns whether the current thread is another one.
+    #[inline]
+    pub(crate) fn is_another(self) -> bool {
+        self.0 != system::thread_id()
+    }
 }
 
 /// Largest number of short waits that the loop reports to a learner before a longer wait. After
@@ -32,6 +51,11 @@ impl HandleLearner {
         self.short_waits = self.short_waits.saturating_add(1);
     }
 
+    /// Returns the state of a wait of the same handle from which no learner learns.
+    pub(crate) fn without_learner(&self) -> HandleLearner {
+        HandleLearner { learner: None, short_waits: 0, noted: self.noted }
+    }
+
     /// Reports to the learner the short waits since the last longer wait.
     fn learn_short_waits(&mut self, oversubscribed: bool) {
         let waits = std::mem::take(&mut self.short_waits).min(MOST_SHORT_WAITS);
@@ -44,7 +68,7 @@ impl HandleLearner {
 
 impl From<Option<Box<dyn WaitLearner>>> for HandleLearner {
     fn from(learner: Option<Box<dyn WaitLearner>>) -> HandleLearner {
-        HandleLearner { learner, short_waits: 0 }
+        HandleLearner { learner, short_waits: 0, noted: NotedThread::default() }
     }
 }
 
@@ -139,6 +163,11 @@ pub(crate) trait Condition {
     fn is_oversubscribed(&self) -> bool {
         false
     }
+
+    /// Notes the waiting thread, unless `noted` says that it is noted, and looks at the cores of
+    /// the graph's threads, if that is due. The loop calls this function at each reading of the
+    /// clock.
+    fn look_at_cores(&self, _noted: &mut NotedThread, _now: Instant) {}
 }
 
 /// The condition of a wait that ends only at a successful poll, at its deadline or at its timeout.
@@ -202,6 +231,8 @@ pub(crate) fn wait_until(
             let timeout = timeout.and_then(|after| now.checked_add(after));
             deadline = deadline.into_iter().chain(timeout).min();
             next_call = Some(now);
+            condition.look_at_cores(&mut learner.noted, now);
+            context.oversubscribed = condition.is_oversubscribed();
             flush_at = condition.flush_after().and_then(|after| now.checked_add(after));
         }
         if next_call.zip(context.now).is_some_and(|(next, now)| next <= now) {
@@ -259,7 +290,9 @@ pub(crate) fn wait_until(
         }
         context.polls += 1;
         if context.started.is_some() && (!spins || context.polls.is_multiple_of(CLOCK_INTERVAL)) {
-            context.now = Some(now());
+            let now = now();
+            context.now = Some(now);
+            condition.look_at_cores(&mut learner.noted, now);
             context.oversubscribed = condition.is_oversubscribed();
         }
     };

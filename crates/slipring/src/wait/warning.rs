@@ -29,10 +29,9 @@ pub enum Warning {
         wait: String,
         /// Number of threads that the graph is likely to have.
         threads: usize,
-        /// Number of cores of the graph's [`Placement`](crate::placement::Placement), if the
-        /// placement has fewer cores than threads. Otherwise the number of cores on which the
-        /// thread that built the graph may run; other threads of the graph may run on further
-        /// cores.
+        /// Number of cores that the graph's threads can use at the same time: by their affinity
+        /// masks, the machine and the quota of the process's control group, or by the graph's
+        /// [`Placement`](crate::placement::Placement).
         cores: usize,
     },
     /// Two threads that spin are bound to the same core, so each of them delays the other.
@@ -66,10 +65,9 @@ impl fmt::Display for Warning {
             Warning::Oversubscribed { stage, wait, threads, cores } => write!(
                 f,
                 "`{stage}` waits by `{wait}`, which holds a core. The graph is likely to have \
-                 {threads} threads, and its placement, or the thread that built it, has {cores} \
-                 core{}. A spinning thread may hold the core that the awaited thread needs, unless \
-                 the graph's threads are bound to other cores. Choose `adaptive`, `yielding` or \
-                 `blocking`, or put stages on shared threads",
+                 {threads} threads, which can use {cores} core{} at the same time. A spinning \
+                 thread may hold the core that the awaited thread needs. Choose `adaptive`, \
+                 `yielding` or `blocking`, or put stages on shared threads",
                 if *cores == 1 { "" } else { "s" }
             ),
             Warning::SharedCore { stage, other, core } => write!(

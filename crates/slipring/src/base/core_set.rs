@@ -1,0 +1,165 @@
+//! Sets of cores, and the question how many threads can have a core of their own at the same time.
+//!
+//! Invariants
+//! - I1: a set has room for the cores 0 to [`CoreSet::ROOM`] - 1, as the system call has that fills
+//!   it. Where a machine has more cores, the call fails, and callers count cores without sets.
+
+/// Number of words of a set.
+const WORDS: usize = 16;
+
+/// A set of cores, by the numbers by which the system knows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CoreSet([u64; WORDS]);
+
+impl CoreSet {
+    /// Number of cores for which a set has room.
+    pub(crate) const ROOM: usize = 64 * WORDS;
+
+    /// Returns whether the set contains a core.
+    pub(crate) fn contains(&self, core: usize) -> bool {
+        self.0[core / 64] & (1 << (core % 64)) != 0
+    }
+
+    /// Returns the number of cores in the set.
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Returns the cores of the set.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
+        (0..CoreSet::ROOM).filter(|&core| self.contains(core))
+    }
+
+    /// Returns the set's core if it contains only one.
+    pub(crate) fn only(&self) -> Option<usize> {
+        let mut cores = self.iter();
+        cores.next().filter(|_| cores.next().is_none())
+    }
+
+    /// Returns the cores of both sets.
+    pub(crate) fn union(&self, other: &CoreSet) -> CoreSet {
+        CoreSet(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+}
+
+/// Collects cores; leaves out those for which a set has no room (I1).
+impl FromIterator<usize> for CoreSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(cores: I) -> CoreSet {
+        let mut set = CoreSet::default();
+        for core in cores.into_iter().filter(|&core| core < CoreSet::ROOM) {
+            set.0[core / 64] |= 1 << (core % 64);
+        }
+        set
+    }
+}
+
+/// Assigns cores to threads, so that as many threads as possible have a core of their own: a
+/// maximum matching, found by augmenting paths.
+pub(crate) struct Assignment {
+    /// The cores that each thread may use.
+    threads: Vec<CoreSet>,
+    /// The thread that has each core.
+    owners: Vec<Option<usize>>,
+    /// The core that each thread has.
+    cores: Vec<Option<usize>>,
+}
+
+impl Assignment {
+    pub(crate) fn new() -> Assignment {
+        Assignment { threads: Vec::new(), owners: vec![None; CoreSet::ROOM], cores: Vec::new() }
+    }
+
+    /// Adds a thread. Returns whether all threads that had a core still have one, and the new
+    /// thread has one, too. If not, nothing changes, except that the new thread has no core.
+    pub(crate) fn add(&mut self, allowed: CoreSet) -> bool {
+        let new = self.threads.len();
+        self.threads.push(allowed);
+        self.cores.push(None);
+        // The thread from which the search has reached each core.
+        let mut reached = vec![None; CoreSet::ROOM];
+        let mut open = vec![new];
+        while let Some(thread) = open.pop() {
+            let allowed = self.threads[thread];
+            for core in allowed.iter() {
+                if reached[core].is_some() {
+                    continue;
+                }
+                reached[core] = Some(thread);
+                match self.owners[core] {
+                    Some(owner) => open.push(owner),
+                    None => {
+                        self.move_along(core, &reached);
+                        return true;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Gives a free core to the thread from which the search has reached it, the core that this
+    /// thread had to the thread before that, and so on.
+    fn move_along(&mut self, free: usize, reached: &[Option<usize>]) {
+        let mut free = Some(free);
+        while let Some(core) = free {
+            let Some(thread) = reached[core] else { return };
+            self.owners[core] = Some(thread);
+            free = self.cores[thread].replace(core);
+        }
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    fn set(cores: &[usize]) -> CoreSet {
+        cores.iter().copied().collect()
+    }
+
+    #[test]
+    fn a_set_holds_what_was_put_in() {
+        let some = set(&[0, 63, 64, 1023, 1024]);
+        assert_eq!(some.iter().collect::<Vec<_>>(), [0, 63, 64, 1023]);
+        assert_eq!((some.count(), some.only(), some.contains(62)), (4, None, false));
+        assert_eq!((set(&[65]).only(), set(&[]).only()), (Some(65), None));
+        assert_eq!(set(&[1, 2]).union(&set(&[2, 70])), set(&[1, 2, 70]));
+    }
+
+    /// Returns how many of the threads have a core, in the order in which they were added.
+    fn served(threads: &[&[usize]]) -> Vec<bool> {
+        let mut assignment = Assignment::new();
+        threads.iter().map(|cores| assignment.add(set(cores))).collect()
+    }
+
+    #[test]
+    fn a_thread_gives_way_to_one_that_has_no_other_core() {
+        assert_eq!(served(&[&[0, 1, 2], &[0, 1], &[0]]), [true, true, true]);
+        assert_eq!(served(&[&[0, 1], &[0], &[1]]), [true, true, false]);
+        assert_eq!(served(&[&[0], &[0], &[1, 2, 3]]), [true, false, true]);
+        assert_eq!(served(&[&[], &[5]]), [false, true]);
+    }
+
+    /// The threads that have a core are as many as an exhaustive search finds.
+    #[test]
+    fn as_many_threads_as_possible_have_a_core() {
+        fn most(threads: &[CoreSet], taken: CoreSet) -> usize {
+            let Some((first, rest)) = threads.split_first() else { return 0 };
+            let free = first.iter().filter(|&core| !taken.contains(core));
+            let with = free.map(|core| 1 + most(rest, taken.union(&set(&[core]))));
+            with.max().unwrap_or(0).max(most(rest, taken))
+        }
+        let mut random = 7u64;
+        for _ in 0..300 {
+            let threads: Vec<CoreSet> = (0..5)
+                .map(|_| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (0..5).filter(|core| random >> (40 + core) & 1 == 1).collect()
+                })
+                .collect();
+            let mut assignment = Assignment::new();
+            let served = threads.iter().filter(|&&thread| assignment.add(thread)).count();
+            assert_eq!(served, most(&threads, CoreSet::default()), "{threads:?}");
+        }
+    }
+}

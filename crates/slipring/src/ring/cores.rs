@@ -1,0 +1,316 @@
+//! The cores on which the threads of a graph may run. From them follows whether the graph has more
+//! threads than cores, and so how its parties wait.
+//!
+//! The thread that builds a graph says little about the graph's other threads: programs of this
+//! field bind their main thread to one core, build their ring, and start threads that they bind to
+//! other cores. So each thread that holds a handle is noted when one of its waits first lasts long,
+//! when a stage's loop begins, and after some thousand calls. The noted threads are matched with
+//! the cores on which they may run: the graph has enough cores if each thread can have one of its
+//! own. A thread that is not noted yet counts with the cores of the thread that built the graph, or
+//! with those of the graph's placement.
+//!
+//! A mask can change, by the thread's own call or by an administrator's. So every [`LOOK_EVERY`], a
+//! thread that waits asks the system for the cores of one of the noted threads, in turn.
+//!
+//! Invariants
+//! - I1: a party has at most as many notes as the plan counts threads for it. The oldest note gives
+//!   way, so a handle that moves from thread to thread counts once.
+//! - I2: a wait acts on what was last counted. It may be outdated, and a strategy must be correct
+//!   (if not fast) for any answer.
+
+use std::time::{Duration, Instant};
+
+use crate::base::control_group;
+use crate::base::core_set::{Assignment, CoreSet};
+use crate::base::sync::{Mutex, Relaxed, Statistic, available_cores, lock, now};
+use crate::base::system;
+use crate::ring::plan::Plan;
+use crate::ring::spec::ThreadChoice;
+use crate::wait::WaitStrategy as _;
+use crate::wait::warning::{Warning, warn};
+
+/// Time between two questions to the system for the cores of a noted thread. A question takes some
+/// hundred nanoseconds, and a thread asks while it waits.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Stands in [`Cores::spare`] if two noted threads share a core that both need.
+const TOO_FEW: i64 = -1;
+
+/// A thread that holds a handle.
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    party: usize,
+    thread: u32,
+    cores: CoreSet,
+}
+
+/// The cores of a graph.
+pub(crate) struct Cores {
+    /// Number of cores beyond the threads that the plan counts, or [`TOO_FEW`].
+    spare: Statistic,
+    /// Number of cores that the graph's threads can use at the same time.
+    usable: Statistic,
+    /// Time of the next question to the system, in nanoseconds after `built`.
+    next_look: Statistic,
+    built: Instant,
+    /// The cores of the thread that built the graph; `None` if the system does not say, or if the
+    /// graph has a placement.
+    builder: Option<CoreSet>,
+    /// Number of cores of a thread that is not noted, if `builder` is `None`.
+    assumed: usize,
+    /// The largest number of cores that the threads of this process can use, whatever their masks
+    /// are.
+    most: usize,
+    /// Whether each party's strategy spins.
+    spins: Box<[bool]>,
+    known: Mutex<Known>,
+    /// Whether a test has chosen the number of cores.
+    #[cfg(test)]
+    is_played: bool,
+}
+
+/// The cores that the system has told.
+#[derive(Default)]
+struct Known {
+    notes: Vec<Note>,
+    /// The cores of the other processes that hold handles.
+    others: CoreSet,
+}
+
+/// The number of handles that joined a graph since its build: of one stage, and of all.
+pub(crate) struct Joined<'a> {
+    pub(crate) all: usize,
+    pub(crate) of_stage: &'a dyn Fn(usize) -> usize,
+}
+
+impl Cores {
+    /// Counts the cores of a new graph, of which no thread is noted yet.
+    pub(crate) fn new(plan: &Plan) -> Cores {
+        if cfg!(slipring_loom) {
+            // A model explores the same executions on every machine. The system's answer takes
+            // 40 µs, and most executions of models take less than 200.
+            return Cores::of(plan, 2, None);
+        }
+        #[cfg(test)]
+        if let Some(cores) = PLAYED_MACHINE.get() {
+            return Cores { is_played: true, ..Cores::of(plan, cores, Some(cores)) };
+        }
+        Cores::of(plan, available_cores(), control_group::most_cores())
+    }
+
+    /// Like [`Cores::new`], but told the number of cores of the building thread, and the limit of
+    /// the process's threads, if that is known.
+    pub(super) fn of(plan: &Plan, cores: usize, most: Option<usize>) -> Cores {
+        let (built, most) = (now(), most.unwrap_or(cores));
+        let (builder, assumed) = match plan.placed {
+            // A placement binds each of the graph's threads.
+            Some(placed) => (None, placed),
+            None => (system::cores_of(system::thread_id()), cores),
+        };
+        let cores = Cores {
+            spare: Statistic::new(0),
+            usable: Statistic::new(0),
+            next_look: Statistic::new(0),
+            built,
+            builder,
+            assumed,
+            most,
+            spins: (0..=plan.producer_party()).map(|party| plan.wait_of(party).spins()).collect(),
+            known: Mutex::default(),
+            #[cfg(test)]
+            is_played: false,
+        };
+        cores.count(plan, &Known::default());
+        cores
+    }
+
+    /// Returns whether the graph has more threads than cores. `joined` is the number of handles
+    /// that have joined since the build.
+    pub(crate) fn are_too_few(&self, joined: usize) -> bool {
+        joined as i64 > self.spare.load(Relaxed).cast_signed()
+    }
+
+    /// Returns the number of cores that the graph's threads can use at the same time.
+    pub(crate) fn usable(&self) -> usize {
+        usize::try_from(self.usable.load(Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    /// Notes the current thread, which holds a handle of `party`.
+    #[cold]
+    pub(crate) fn note(&self, plan: &Plan, party: usize, joined: &Joined<'_>) {
+        #[cfg(test)]
+        if self.is_played {
+            return;
+        }
+        let thread = system::thread_id();
+        let Some(cores) = system::cores_of(thread) else { return };
+        let mut known = lock(&self.known);
+        let Known { notes, .. } = &mut *known;
+        let group = group_of(plan, party);
+        notes.retain(|note| note.thread != thread || group_of(plan, note.party) != group);
+        notes.push(Note { party, thread, cores });
+        while let (of_group, Some(oldest)) = members(plan, notes, group)
+            && of_group > threads_of(plan, group, joined)
+        {
+            notes.remove(oldest); // I1
+        }
+        let shared = self.shared_core(plan, notes);
+        let is_complete = notes.len() >= plan.threads.saturating_add(joined.all);
+        self.count(plan, &known);
+        drop(known);
+        if let Some(warning) = shared {
+            static WARNED: Statistic = Statistic::new(0);
+            warn(&WARNED, || warning);
+        }
+        if is_complete && self.are_too_few(joined.all) {
+            self.warn_of(plan, self.usable());
+        }
+    }
+
+    /// Asks the system for the cores of one noted thread, if a question is due. A thread that has
+    /// ended is noted no longer. `others` returns the cores of the other processes that hold
+    /// handles, which is asked for in turn with the threads.
+    pub(crate) fn look(&self, plan: &Plan, now: Instant, others: &dyn Fn() -> CoreSet) {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let now = nanos(now.saturating_duration_since(self.built));
+        let due = self.next_look.load(Relaxed);
+        if now >= due {
+            self.look_at_one(plan, now / nanos(LOOK_EVERY), others);
+            self.next_look.store(now + nanos(LOOK_EVERY), Relaxed);
+        }
+    }
+
+    /// Asks for the cores of the noted thread whose turn it is.
+    #[cold]
+    fn look_at_one(&self, plan: &Plan, turn: u64, others: &dyn Fn() -> CoreSet) {
+        let mut known = lock(&self.known);
+        let at = (turn % (known.notes.len() as u64 + 1)) as usize;
+        match known.notes.get(at).copied() {
+            None => {
+                let others = others();
+                if others == known.others {
+                    return;
+                }
+                known.others = others;
+            }
+            Some(note) => match system::cores_of(note.thread) {
+                Some(cores) if cores == note.cores => return,
+                Some(cores) => known.notes[at].cores = cores,
+                None => _ = known.notes.remove(at),
+            },
+        }
+        self.count(plan, &known);
+    }
+
+    /// Counts the cores that the graph's threads can use, and the threads beyond them.
+    fn count(&self, plan: &Plan, known: &Known) {
+        let Known { notes, others } = known;
+        let unknown = self.builder.map(|builder| builder.union(others));
+        let mut threads: Vec<Note> = Vec::with_capacity(notes.len());
+        for note in notes {
+            if threads.iter().all(|other| other.thread != note.thread) {
+                threads.push(*note);
+            }
+        }
+        // A thread that holds handles of several parties is one thread, and the plan counts
+        // several.
+        let planned = plan.threads - (notes.len() - threads.len()).min(plan.threads);
+        let (usable, is_crowded) = match unknown {
+            // Usually no thread is bound.
+            Some(unknown) if threads.iter().all(|note| note.cores == unknown) => {
+                (unknown.count(), threads.len() > unknown.count())
+            }
+            _ => {
+                let mut assignment = Assignment::new();
+                let served = threads.iter().filter(|note| assignment.add(note.cores)).count();
+                let usable = match unknown {
+                    Some(cores) => {
+                        served + cores.iter().take_while(|_| assignment.add(cores)).count()
+                    }
+                    None => served.max(self.assumed),
+                };
+                (usable, served < threads.len())
+            }
+        };
+        let usable = usable.min(self.most);
+        let spare =
+            if is_crowded { TOO_FEW } else { (usable as i64 - planned as i64).max(TOO_FEW) };
+        self.usable.store(usable as u64, Relaxed);
+        self.spare.store(spare.cast_unsigned(), Relaxed);
+    }
+
+    /// Warns of a spinning party if the graph has more threads than any masks of its threads could
+    /// give it cores.
+    pub(crate) fn warn_at_build(&self, plan: &Plan) {
+        let most = if self.builder.is_some() { self.most } else { self.assumed.min(self.most) };
+        if plan.threads > most {
+            self.warn_of(plan, most);
+        }
+    }
+
+    /// Returns a warning if the last noted thread and another one spin, and are bound to the same
+    /// core.
+    fn shared_core(&self, plan: &Plan, notes: &[Note]) -> Option<Warning> {
+        let (last, earlier) = notes.split_last()?;
+        let core = last.cores.only()?;
+        let is_rival = |note: &&Note| {
+            note.thread != last.thread && note.cores.only() == Some(core) && self.spins[note.party]
+        };
+        let rival = earlier.iter().find(is_rival).filter(|_| self.spins[last.party])?;
+        Some(Warning::SharedCore {
+            stage: plan.name_of(last.party),
+            other: plan.name_of(rival.party),
+            core,
+        })
+    }
+
+    /// Warns of a party that holds its core while it waits, in a graph with more threads than
+    /// cores.
+    fn warn_of(&self, plan: &Plan, cores: usize) {
+        static WARNED: Statistic = Statistic::new(0);
+        if let Some(party) = self.spins.iter().position(|&spins| spins) {
+            warn(&WARNED, || Warning::Oversubscribed {
+                stage: plan.name_of(party),
+                wait: plan.wait_of(party).alias(),
+                threads: plan.threads,
+                cores,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Number of cores of the machine on which this thread builds graphs. A test sets it so that
+    /// its graphs have enough cores on every machine.
+    pub(crate) static PLAYED_MACHINE: std::cell::Cell<Option<usize>> =
+        const { std::cell::Cell::new(None) };
+}
+
+/// Returns the party that stands for all parties on the same threads as `party`.
+fn group_of(plan: &Plan, party: usize) -> usize {
+    match plan.stages.get(party).map(|stage| &stage.thread) {
+        None | Some(ThreadChoice::Own) => party,
+        Some(choice) => {
+            plan.stages.iter().position(|stage| stage.thread == *choice).unwrap_or(party)
+        }
+    }
+}
+
+/// Returns the number of threads that the plan counts for the parties of a group, and that joined.
+fn threads_of(plan: &Plan, group: usize, joined: &Joined<'_>) -> usize {
+    let Some(stage) = plan.stages.get(group) else {
+        return if plan.many_producers { 2 } else { 1 };
+    };
+    match stage.thread {
+        ThreadChoice::Own => stage.delivery.len().saturating_add((joined.of_stage)(group)),
+        ThreadChoice::Named(_) => 1,
+        ThreadChoice::Shared(threads) => threads,
+    }
+}
+
+/// Returns the number of a group's notes, and the index of the oldest of them.
+fn members(plan: &Plan, notes: &[Note], group: usize) -> (usize, Option<usize>) {
+    let is_member = |note: &Note| group_of(plan, note.party) == group;
+    (notes.iter().filter(|note| is_member(note)).count(), notes.iter().position(is_member))
+}
