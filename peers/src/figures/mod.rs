@@ -15,6 +15,8 @@ mod producers;
 mod round_trip;
 mod scaling;
 mod shared_threads;
+#[cfg(target_os = "linux")]
+mod strategies;
 
 use crate::contenders::foreign::Programs;
 use crate::measure::{Figure, Size};
@@ -29,6 +31,8 @@ pub fn all(size: Size, programs: &Programs) -> Vec<Figure> {
         busy::shapes::figures(size, programs),
         busy::open::figures(size, programs),
         round_trip::figures(size, programs),
+        #[cfg(target_os = "linux")]
+        strategies::figures(size),
         one_shot::figures(size),
         behind_stage::figures(size),
         producers::figures(size, programs),

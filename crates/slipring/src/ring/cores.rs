@@ -95,7 +95,9 @@ impl Cores {
         if let Some(cores) = PLAYED_MACHINE.get() {
             return Cores { is_played: true, ..Cores::of(plan, cores, Some(cores)) };
         }
-        Cores::of(plan, available_cores(), control_group::most_cores())
+        // Virtual cores have no control group.
+        let most = if cfg!(slipring_coherence) { None } else { control_group::most_cores() };
+        Cores::of(plan, available_cores(), most)
     }
 
     /// Like [`Cores::new`], but told the number of cores of the building thread, and the limit of
