@@ -53,7 +53,8 @@ struct Args {
     /// Measure longer, as for published records
     #[arg(long)]
     full: bool,
-    /// Run the contenders in Java on these JDKs [default: JAVA_HOME, else `java` on the PATH]
+    /// Run the contenders in Java on these JDKs [default: JAVA_HOME, else the newest JDK beside the
+    /// `java` on the PATH]
     #[arg(long, value_name = "HOME,...", value_delimiter = ',')]
     java: Vec<PathBuf>,
     /// Number of repetitions [default: 9; 1 with --smoke, 30 with --full]

@@ -45,6 +45,12 @@ impl Jdk {
         Ok(Jdk { home: home.to_owned(), version, major, vendor })
     }
 
+    /// Returns the numbers of the version, for comparisons.
+    fn numbers(&self) -> Vec<u32> {
+        let parts = self.version.split(|c: char| !c.is_ascii_digit());
+        parts.filter_map(|part| part.parse().ok()).collect()
+    }
+
     /// Returns the version and the vendor, for the head of the output.
     pub fn about(&self) -> String {
         format!("Java {} ({})", self.version, self.vendor)
@@ -78,8 +84,8 @@ fn unquoted(text: &str) -> String {
     text.trim().trim_matches('"').to_owned()
 }
 
-/// Returns the JDKs that the user names, otherwise the JDK of `JAVA_HOME`, otherwise the JDK on the
-/// search path. A home that is named twice counts once.
+/// Returns the JDKs that the user names, otherwise the JDK of `JAVA_HOME`, otherwise the newest of
+/// the JDK on the search path and those beside it. A home that is named twice counts once.
 pub fn find(homes: &[PathBuf]) -> Vec<Result<Jdk, String>> {
     if !homes.is_empty() {
         let mut known = Vec::new();
@@ -99,7 +105,19 @@ pub fn find(homes: &[PathBuf]) -> Vec<Result<Jdk, String>> {
     // program in the JDK.
     let program = on_path("java").and_then(|java| java.canonicalize().ok());
     let home = program.as_deref().and_then(|java| java.parent()?.parent());
-    vec![home.map_or_else(|| Err(format!("no `java` is on the PATH; {ADVICE}")), Jdk::read)]
+    vec![home.map_or_else(|| Err(format!("no `java` is on the PATH; {ADVICE}")), newest)]
+}
+
+/// Returns the newest of the JDK in `home` and the whole JDKs in the directories beside it, such as
+/// those of `/usr/lib/jvm`. The error is that of `home`.
+fn newest(home: &Path) -> Result<Jdk, String> {
+    let beside = home.parent().and_then(|parent| fs::read_dir(parent).ok());
+    let beside = beside.into_iter().flatten().flatten().map(|entry| entry.path());
+    let whole = beside.filter(|home| home.join("bin/javac").is_file());
+    let on_path = Jdk::read(home);
+    // The JDK on the search path comes last, because the last one of equals is taken.
+    let all = whole.filter_map(|home| Jdk::read(&home).ok()).chain(on_path.clone().ok());
+    all.max_by_key(Jdk::numbers).map_or(on_path, Ok)
 }
 
 /// Builds the contenders, unless they are current. Returns the directory of the jars.
@@ -176,6 +194,37 @@ mod tests {
         }
         fs::remove_dir_all(old).unwrap();
         fs::remove_dir_all(empty).unwrap();
+    }
+
+    #[test]
+    fn the_newest_whole_jdk_beside_the_one_on_the_search_path_is_taken() {
+        let version = |version: &str| format!("JAVA_VERSION=\"{version}\"");
+        let (old, new, newer) = (version("17.0.15"), version("17.0.9"), version("25.0.3"));
+        let all = home(
+            "several",
+            &[
+                ("jdk-17/bin/java", ""),
+                ("jdk-17/release", &old),
+                ("older/bin/java", ""),
+                ("older/bin/javac", ""),
+                ("older/release", &new),
+                ("without-compiler/bin/java", ""),
+                ("without-compiler/release", &newer),
+                ("no-jdk/file", ""),
+            ],
+        );
+        let taken = || newest(&all.join("jdk-17")).unwrap();
+        assert_eq!(taken().home, all.join("jdk-17"));
+        fs::write(all.join("without-compiler/bin/javac"), "").unwrap();
+        assert_eq!(taken().home, all.join("without-compiler"));
+        assert_eq!(taken().major, 25);
+        // A file of no use on the search path is named only if no other JDK can take its place.
+        assert_eq!(newest(&all.join("no-jdk")).unwrap().major, 25);
+        fs::remove_dir_all(all.join("without-compiler")).unwrap();
+        fs::remove_dir_all(all.join("older")).unwrap();
+        let error = newest(&all.join("no-jdk")).unwrap_err();
+        assert!(error.contains("no bin/java"), "{error}");
+        fs::remove_dir_all(all).unwrap();
     }
 
     #[test]
