@@ -2,6 +2,7 @@
 //! same way.
 
 pub mod foreign;
+pub mod gil;
 pub mod one_shot;
 pub mod ours;
 pub mod queues;

@@ -29,6 +29,12 @@ pub trait Queue<E: Event> {
             send::<E, Self>(tx, E::make(number));
         }
     }
+    /// Receives available events that were sent one by one, at most `max`, and calls `f` with each.
+    /// Receives them one by one, too, unless a batch call is faster. Returns the number of events.
+    #[inline(always)]
+    fn receive_single(rx: &mut Self::Rx, max: u64, f: impl FnMut(&E)) -> u64 {
+        receive_each::<E, Self>(rx, max, f)
+    }
     /// Receives available events, at most `max`, and calls `f` with each. Uses the queue's own
     /// batch call if it has one. Returns the number of events.
     #[inline(always)]
@@ -63,14 +69,14 @@ pub fn send<E: Event, Q: Queue<E> + ?Sized>(tx: &mut Q::Tx, event: E) {
     }
 }
 
-/// Measures a stream. Batch calls are used only for batches, because they are slower for single
-/// events.
+/// Measures a stream. Most queues' batch calls are used only for batches, because they are slower
+/// for single events.
 pub fn stream<E: Event, Q: Queue<E>>(spec: StreamSpec) -> f64 {
     let (mut tx, mut rx) = Q::new(spec.ring);
     if spec.batch == 1 {
         let send = move |number, _| send::<E, Q>(&mut tx, E::make(number));
         let receive = move |events, check: &mut Check| {
-            drain(events, |max| receive_each::<E, Q>(&mut rx, max, |event| check.see(event)))
+            drain(events, |max| Q::receive_single(&mut rx, max, |event| check.see(event)))
         };
         return run_stream(spec, Sides { send, close: || (), receive });
     }
@@ -197,6 +203,66 @@ impl<E: Event> Queue<E> for Ringbuf {
     }
 }
 
+/// The `yring` crate, whose ends touch shared words once for each batch. The consumer of batches
+/// moves them to a vector, in portions as large as those of the crate's documentation.
+pub struct Yring;
+
+/// Number of events that the `yring` crate's consumer moves to its vector at once.
+const YRING_PORTION: usize = 64;
+
+impl<E: Event> Queue<E> for Yring {
+    type Tx = yring::Producer<E>;
+    type Rx = (yring::Consumer<E>, Vec<E>);
+    fn new(capacity: usize) -> (Self::Tx, Self::Rx) {
+        let (tx, rx) = yring::spsc(capacity);
+        (tx, (rx, Vec::with_capacity(YRING_PORTION)))
+    }
+    #[inline(always)]
+    fn try_send(tx: &mut Self::Tx, event: E) -> bool {
+        tx.push_and_flush(event).is_ok()
+    }
+    #[inline(always)]
+    fn try_receive((rx, _): &mut Self::Rx) -> Option<E> {
+        rx.prefetch_and_pop()
+    }
+    #[inline(always)]
+    fn receive_single((rx, _): &mut Self::Rx, max: u64, mut f: impl FnMut(&E)) -> u64 {
+        // All events that are visible, and then one release, as in the crate's own benchmark.
+        rx.prefetch();
+        let mut had = 0;
+        while had < max
+            && let Some(event) = rx.pop()
+        {
+            f(&event);
+            had += 1;
+        }
+        rx.release();
+        had
+    }
+    #[inline(always)]
+    fn send_batch(tx: &mut Self::Tx, first: u64, len: u64) {
+        for number in first..first + len {
+            while tx.push(E::make(number)).is_err() {
+                // The consumer frees no slot before it sees the events in the slots.
+                tx.flush();
+                spin_loop();
+            }
+        }
+        tx.flush();
+    }
+    #[inline(always)]
+    fn receive_batch((rx, events): &mut Self::Rx, max: u64, f: impl FnMut(&E)) -> u64 {
+        rx.prefetch();
+        events.clear();
+        rx.pop_into(events, YRING_PORTION.min(max as usize));
+        events.iter().for_each(f);
+        // The slots are released behind the handler, as those of the other queues are, so that no
+        // queue holds more events than the others.
+        rx.release();
+        events.len() as u64
+    }
+}
+
 /// Implements a queue without batch calls.
 macro_rules! queue {
     (
@@ -279,10 +345,10 @@ queue!(
 /// A queue with blocking calls.
 pub trait Blocking: Queue<u64> {
     /// Sends an event; blocks while the queue is full.
-    fn send(tx: &Self::Tx, event: u64);
+    fn send(tx: &mut Self::Tx, event: u64);
     /// Receives an event; blocks while the queue is empty. Returns `None` once the last sender is
     /// dropped and the queue is empty.
-    fn receive(rx: &Self::Rx) -> Option<u64>;
+    fn receive(rx: &mut Self::Rx) -> Option<u64>;
 }
 
 /// Implements [`Blocking`] for channels, all of which call these functions `send` and `recv`.
@@ -290,11 +356,11 @@ macro_rules! blocking {
     ($($queue:ident),*) => {$(
         impl Blocking for $queue {
             #[inline(always)]
-            fn send(tx: &Self::Tx, event: u64) {
+            fn send(tx: &mut Self::Tx, event: u64) {
                 tx.send(event).expect("the receiver is open");
             }
             #[inline(always)]
-            fn receive(rx: &Self::Rx) -> Option<u64> {
+            fn receive(rx: &mut Self::Rx) -> Option<u64> {
                 rx.recv().ok()
             }
         }

@@ -4,7 +4,10 @@
 use slipring::markers::{Contiguous, Interleaved};
 
 use crate::contenders::foreign::{Producers, Programs};
-use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};
+use crate::contenders::gil::Gil;
+use crate::contenders::queues::{
+    Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std, Yring,
+};
 use crate::contenders::{StreamSpec, ours, queues, rejected, rings};
 use crate::limits;
 use crate::measure::{Contender, ContenderKind, Figure, Size};
@@ -38,6 +41,8 @@ pub fn streams<E: Event>() -> Vec<(ContenderKind, &'static str, StreamFn)> {
         ),
         (Peer, "disruptor", rings::stream::<E>),
         (Peer, "rtrb", queues::stream::<E, Rtrb>),
+        (Peer, "yring", queues::stream::<E, Yring>),
+        (Peer, "gil", queues::stream::<E, Gil>),
         (Peer, "ringbuf", queues::stream::<E, Ringbuf>),
         (Peer, "crossbeam-channel", queues::stream::<E, Crossbeam>),
         (Peer, "crossbeam ArrayQueue", queues::stream::<E, Array>),

@@ -15,6 +15,7 @@ use super::busy::RINGS;
 use super::busy::full::WORK;
 use super::oversubscribed::timing::TwoCores;
 use crate::contenders::foreign::{Producers, Programs, Work};
+use crate::contenders::gil::GilShared;
 use crate::contenders::queues::{Array, Blocking, Crossbeam, CrossfireShared, Flume, Kanal, Queue};
 use crate::measure::{Contender, ContenderKind, Figure, Size};
 use crate::work::{self, amount, per_event, steps_for};
@@ -191,7 +192,7 @@ pub fn checked(spec: Spec, runs: impl IntoIterator<Item = PoolRun>) -> Vec<Conte
 /// report the time beyond half of the work.
 fn contenders(spec: Spec, overhead: bool, programs: &Programs) -> Vec<Contender> {
     use ContenderKind::{Alone, Ours, Peer};
-    let runs: [PoolRun; 20] = [
+    let runs: [PoolRun; 22] = [
         (Alone, "one thread doing it all", alone),
         (Ours, "slipring, producer's thread working too", ours_with_producer),
         (Ours, "slipring, 3 threads, default wait", |spec| ours(spec, Wait::default())),
@@ -202,6 +203,7 @@ fn contenders(spec: Spec, overhead: bool, programs: &Programs) -> Vec<Contender>
         (Peer, "crossbeam ArrayQueue, producer's thread working too", with_producer::<Array>),
         (Peer, "kanal, producer's thread working too", with_producer::<Kanal>),
         (Peer, "crossfire, producer's thread working too", with_producer::<CrossfireShared>),
+        (Peer, "gil, producer's thread working too", with_producer::<GilShared>),
         (Peer, "flume, producer's thread working too", with_producer::<Flume>),
         (Peer, "crossbeam-channel, 3 threads, yielding", queue::<Crossbeam>),
         (Peer, "crossbeam-channel, 3 threads, blocking", blocking::<Crossbeam>),
@@ -210,6 +212,7 @@ fn contenders(spec: Spec, overhead: bool, programs: &Programs) -> Vec<Contender>
         (Peer, "kanal, 3 threads, blocking", blocking::<Kanal>),
         (Peer, "crossfire, 3 threads, yielding", queue::<CrossfireShared>),
         (Peer, "crossfire, 3 threads, blocking", blocking::<CrossfireShared>),
+        (Peer, "gil, 3 threads, yielding", queue::<GilShared>),
         (Peer, "flume, 3 threads, yielding", queue::<Flume>),
         (Peer, "flume, 3 threads, blocking", blocking::<Flume>),
     ];
@@ -420,18 +423,18 @@ pub fn receive_all<Q: Queue<u64>>(rx: &mut Q::Rx, closed: &AtomicBool, mut f: im
 
 /// Runs a channel through its own blocking calls.
 pub fn blocking<Q: Blocking + Queue<u64, Rx: Clone>>(spec: Spec) -> (f64, Tally) {
-    let (tx, rx) = Q::new(spec.ring);
+    let (mut tx, rx) = Q::new(spec.ring);
     let workers = vec![rx; spec.workers];
-    let work = |rx| {
+    let work = |mut rx| {
         let mut tally = Tally::default();
-        while let Some(number) = Q::receive(&rx) {
+        while let Some(number) = Q::receive(&mut rx) {
             tally.add(spec.task, number);
         }
         tally
     };
     on_threads(spec, workers, work, move || {
         // This closure owns the last sender and drops it at its end, so the workers end then.
-        (1..=spec.events).for_each(|number| Q::send(&tx, number));
+        (1..=spec.events).for_each(|number| Q::send(&mut tx, number));
     })
 }
 

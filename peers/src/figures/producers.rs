@@ -9,6 +9,7 @@ use super::one_by_one::{self, StreamFn, measured};
 use super::oversubscribed::queues::{ByBlocking, ByYielding, many_to_one};
 use super::oversubscribed::{RING, cost_ns, events, lanes, ours, rings};
 use crate::contenders::foreign::{Form, Producers, Programs, Work};
+use crate::contenders::gil::{GilMany, GilParking, GilSharded};
 use crate::contenders::queues::{Array, Crossbeam, CrossfireMany, Flume, Kanal, Std, stream};
 use crate::contenders::{self, StreamSpec};
 use crate::measure::{Contender, ContenderKind, Figure, Size};
@@ -25,7 +26,7 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
 /// thread has a core of its own.
 fn one(size: Size, nanos: u32, programs: &Programs) -> Figure {
     use ContenderKind::{Ours, Peer};
-    let all: [(ContenderKind, &str, StreamFn); 10] = [
+    let all: [(ContenderKind, &str, StreamFn); 12] = [
         (Ours, "slipring, shared producer", contenders::ours::shared_stream),
         (Ours, "slipring, single producer", contenders::ours::stream::<u64, Interleaved>),
         (Peer, "disruptor, multi producer", contenders::rings::shared_stream::<u64>),
@@ -34,6 +35,8 @@ fn one(size: Size, nanos: u32, programs: &Programs) -> Figure {
         (Peer, "crossbeam ArrayQueue", stream::<u64, Array>),
         (Peer, "kanal", stream::<u64, Kanal>),
         (Peer, "crossfire", stream::<u64, CrossfireMany>),
+        (Peer, "gil", stream::<u64, GilMany>),
+        (Peer, "gil sharded", stream::<u64, GilSharded>),
         (Peer, "flume", stream::<u64, Flume>),
         (Peer, "std sync_channel", stream::<u64, Std>),
     ];
@@ -120,6 +123,15 @@ fn two(size: Size, nanos: u32, programs: &Programs) -> Figure {
     peer(
         "crossfire, blocking",
         Box::new(move || many_to_one::<2, ByBlocking<CrossfireMany>>(some, steps)),
+    );
+    peer("gil, yielding", Box::new(move || many_to_one::<2, ByYielding<GilMany>>(few, steps)));
+    peer(
+        "gil sharded, yielding",
+        Box::new(move || many_to_one::<2, ByYielding<GilSharded>>(few, steps)),
+    );
+    peer(
+        "gil sharded, blocking",
+        Box::new(move || many_to_one::<2, ByBlocking<GilParking>>(some, steps)),
     );
     peer("flume, yielding", Box::new(move || many_to_one::<2, ByYielding<Flume>>(some, steps)));
     peer("flume, blocking", Box::new(move || many_to_one::<2, ByBlocking<Flume>>(some, steps)));

@@ -6,7 +6,10 @@ use slipring::{
 };
 
 use crate::contenders::foreign::{Producers, Programs, Work};
-use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};
+use crate::contenders::gil::Gil;
+use crate::contenders::queues::{
+    Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std, Yring,
+};
 use crate::contenders::{Rounds, ours, queues, rings};
 use crate::limits;
 use crate::measure::{Contender, ContenderKind, Figure, Size};
@@ -23,7 +26,7 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
 }
 
 /// The contenders whose threads poll.
-const POLLING: [(ContenderKind, &str, RoundTrip); 15] = {
+const POLLING: [(ContenderKind, &str, RoundTrip); 17] = {
     use ContenderKind::{Limit, Ours, Peer};
     [
         (Ours, "slipring", ours::round_trip::<Interleaved>),
@@ -34,6 +37,8 @@ const POLLING: [(ContenderKind, &str, RoundTrip); 15] = {
         (Limit, "limit stamps inside", limits::round_trip),
         (Peer, "disruptor", rings::round_trip),
         (Peer, "rtrb", queues::round_trip::<Rtrb>),
+        (Peer, "yring", queues::round_trip::<Yring>),
+        (Peer, "gil", queues::round_trip::<Gil>),
         (Peer, "ringbuf", queues::round_trip::<Ringbuf>),
         (Peer, "crossbeam-channel", queues::round_trip::<Crossbeam>),
         (Peer, "crossbeam ArrayQueue", queues::round_trip::<Array>),

@@ -16,7 +16,8 @@ use slipring::{
 
 use super::oversubscribed::queues::{self, ByBlocking, ByYielding};
 use super::oversubscribed::{self, RING, Strategy, cost_ns, disruptors, rings};
-use crate::contenders::queues::{Crossbeam, Rtrb};
+use crate::contenders::gil::Gil;
+use crate::contenders::queues::{Crossbeam, Rtrb, Yring};
 use crate::measure::{Contender, ContenderKind, Figure, Size};
 use crate::work::{amount, baseline, steps_for};
 
@@ -80,6 +81,10 @@ fn hand_over(size: Size, ring: usize, nanos: u32) -> Figure {
     }
 }
 
+/// A function that runs queues in a row, given the numbers of stages, of events, and of steps of
+/// the producer's work between two events.
+type Row = fn(usize, u64, u32) -> f64;
+
 /// Returns a figure of a pipeline with a thread for each stage, on two cores.
 fn pipeline(size: Size, stages: usize, nanos: u32) -> Figure {
     use oversubscribed::ours::{One, Own, Shared};
@@ -116,11 +121,15 @@ fn pipeline(size: Size, stages: usize, nanos: u32) -> Figure {
             }
         }
     }));
-    contenders.push(Contender::new(
-        ContenderKind::Peer,
-        "rtrb, queues in a row, yielding",
-        move || queues::pipeline::<ByYielding<Rtrb>>(stages, many, steps_for(nanos)),
-    ));
+    let rows: [(&str, Row); 3] = [
+        ("rtrb", queues::pipeline::<ByYielding<Rtrb>>),
+        ("yring", queues::pipeline::<ByYielding<Yring>>),
+        ("gil", queues::pipeline::<ByYielding<Gil>>),
+    ];
+    contenders.extend(rows.map(|(name, row)| {
+        let name = format!("{name}, queues in a row, yielding");
+        Contender::new(ContenderKind::Peer, name, move || row(stages, many, steps_for(nanos)))
+    }));
     contenders.push(Contender::new(
         ContenderKind::Peer,
         "crossbeam-channel, queues in a row, blocking",

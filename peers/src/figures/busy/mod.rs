@@ -25,9 +25,10 @@ use slipring::{
 };
 use slipring_machine::pin;
 
+use crate::contenders::gil::Gil;
 use crate::contenders::ours::GraphLayout;
 use crate::contenders::queues::{
-    self, Array, Crossfire, Queue, Ringbuf, Rtrb, drain, receive_each,
+    self, Array, Crossfire, Queue, Ringbuf, Rtrb, Yring, drain, receive_each,
 };
 use crate::measure::{Contender, ContenderKind, Values};
 
@@ -230,7 +231,7 @@ type StreamRun<S> = fn(S) -> Values;
 /// Returns the contenders of a stream.
 fn contenders<S: Stream>(stream: S) -> Vec<Contender> {
     use ContenderKind::{Ours, Peer};
-    let all: [(ContenderKind, &str, StreamRun<S>); 16] = [
+    let all: [(ContenderKind, &str, StreamRun<S>); 20] = [
         (Ours, "slipring, for_each", for_each::<S, Interleaved>),
         (Ours, "slipring, for_each, default wait", for_each_default),
         (Ours, "slipring, for_each, blocking wait", for_each_blocking),
@@ -244,6 +245,10 @@ fn contenders<S: Stream>(stream: S) -> Vec<Contender> {
         (Peer, "disruptor, poller", disruptor_poller),
         (Peer, "rtrb", queue::<S, Rtrb>),
         (Peer, "rtrb, batches", queue_batches::<S, Rtrb>),
+        (Peer, "yring", queue::<S, Yring>),
+        (Peer, "yring, batches", queue_batches::<S, Yring>),
+        (Peer, "gil", queue::<S, Gil>),
+        (Peer, "gil, batches", queue_batches::<S, Gil>),
         (Peer, "ringbuf, batches", queue_batches::<S, Ringbuf>),
         (Peer, "crossbeam ArrayQueue", queue::<S, Array>),
         (Peer, "crossfire", queue::<S, Crossfire>),

@@ -16,7 +16,8 @@ use slipring_machine::pin;
 use super::RINGS;
 use super::full::WORK;
 use crate::contenders::foreign::{Form, Producers, Programs, Work};
-use crate::contenders::queues::{Array, Blocking, Crossbeam, Crossfire, Queue};
+use crate::contenders::gil::Gil;
+use crate::contenders::queues::{Array, Blocking, Crossbeam, Crossfire, Queue, Yring};
 use crate::figures::oversubscribed::rings::Yielding;
 use crate::figures::oversubscribed::timing::{Timing, TwoCores};
 use crate::measure::{Contender, ContenderKind, Figure, Size};
@@ -262,7 +263,7 @@ fn contenders(pipeline: Pipeline) -> Vec<Contender> {
     let ours = ours
         .into_iter()
         .map(|(name, wait)| Contender::new(Ours, name, move || pipeline.ours(wait.clone())));
-    let peers: [(&str, PipelineRun); 6] = [
+    let peers: [(&str, PipelineRun); 8] = [
         ("disruptor, first stage on the producer's thread", Pipeline::disruptor_on_two_threads),
         ("disruptor, own strategy and producer that yield", |pipeline| {
             pipeline.disruptor(Yielding, true)
@@ -273,6 +274,8 @@ fn contenders(pipeline: Pipeline) -> Vec<Contender> {
         ("crossbeam-channel, blocking", Pipeline::blocking::<Crossbeam>),
         ("crossbeam ArrayQueue, yielding", Pipeline::yielding::<Array>),
         ("crossfire, yielding", Pipeline::yielding::<Crossfire>),
+        ("yring, yielding", Pipeline::yielding::<Yring>),
+        ("gil, yielding", Pipeline::yielding::<Gil>),
     ];
     let peers =
         peers.into_iter().map(|(name, run)| Contender::new(Peer, name, move || run(pipeline)));

@@ -16,9 +16,10 @@ use disruptor::{BusySpin, BusySpinWithSpinLoopHint, Sleep};
 use slipring::Wait;
 
 use crate::contenders::foreign::{Form, Producers, Programs, Work};
-use crate::contenders::queues::{Crossbeam, Std};
+use crate::contenders::gil::{Gil, GilMany};
+use crate::contenders::queues::{Crossbeam, Std, Yring};
 use crate::measure::{Contender, ContenderKind, Figure, Size};
-use queues::{ByBlocking, Queue};
+use queues::{ByBlocking, ByYielding, Queue};
 pub use timing::{NAMES, RING};
 
 /// A graph, with a thread for each party.
@@ -96,12 +97,28 @@ impl Shape {
     /// Runs the shape through queues.
     pub fn queues<Q: Queue<Tx: Clone>>(self, events: u64) -> f64 {
         match self {
-            Shape::Pipeline(stages) => queues::pipeline::<Q>(stages, events, 0),
-            Shape::Multicast(stages) => queues::multicast::<Q>(stages, events),
-            Shape::Diamond => queues::diamond::<Q>(events),
             Shape::ManyToOne(producers) => with_constant!(producers, PRODUCERS => {
                 queues::many_to_one::<PRODUCERS, Q>(events, 0)
             }),
+            of_one_producer => of_one_producer.single_queues::<Q>(events),
+        }
+    }
+
+    /// Runs a shape of one producer through queues that have one producer each.
+    pub fn single_queues<Q: Queue>(self, events: u64) -> f64 {
+        match self {
+            Shape::Pipeline(stages) => queues::pipeline::<Q>(stages, events, 0),
+            Shape::Multicast(stages) => queues::multicast::<Q>(stages, events),
+            Shape::Diamond => queues::diamond::<Q>(events),
+            Shape::ManyToOne(_) => panic!("a queue of one producer cannot serve several"),
+        }
+    }
+
+    /// Runs the shape through the queues of the `gil` crate, which has one for several producers.
+    pub fn gil(self, events: u64) -> f64 {
+        match self {
+            Shape::ManyToOne(_) => self.queues::<ByYielding<GilMany>>(events),
+            _ => self.single_queues::<ByYielding<Gil>>(events),
         }
     }
 }
@@ -178,6 +195,11 @@ fn contenders(shape: Shape, size: Size, programs: &Programs) -> Vec<Contender> {
         Box::new(move || shape.queues::<ByBlocking<Crossbeam>>(many)),
     );
     peer("std sync_channel, blocking", Box::new(move || shape.queues::<ByBlocking<Std>>(many)));
+    let many = events(size, cost_ns::YIELDING);
+    if !matches!(shape, Shape::ManyToOne(_)) {
+        peer("yring, yielding", Box::new(move || shape.single_queues::<ByYielding<Yring>>(many)));
+    }
+    peer("gil, yielding", Box::new(move || shape.gil(many)));
     let work = |slow| {
         let nanos = if slow { cost_ns::SLEEPING } else { cost_ns::YIELDING };
         let events = events(size, nanos);

@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use slipring::markers::{Contiguous, Interleaved};
 
-use crate::contenders::queues::{self, Queue, Rtrb, drain};
+use crate::contenders::gil::Gil;
+use crate::contenders::queues::{self, Queue, Rtrb, Yring, drain};
 use crate::contenders::{Sides, StreamSpec, ours, rings, run_stream};
 use crate::figures::one_by_one::{self, StreamFn, measured};
 use crate::limits;
@@ -41,7 +42,7 @@ fn slots(size: Size, ring: usize) -> Figure {
     let mut contenders = measured(streams::<u64>(), spec);
     // A batch must fit the ring, or the producer would wait forever.
     if ring as u64 >= BATCH {
-        let batches: [(ContenderKind, &str, StreamFn); 4] = [
+        let batches: [(ContenderKind, &str, StreamFn); 6] = [
             (ContenderKind::Ours, "slipring, batches of 100", ours::stream::<u64, Interleaved>),
             (
                 ContenderKind::Ours,
@@ -50,6 +51,8 @@ fn slots(size: Size, ring: usize) -> Figure {
             ),
             (ContenderKind::Peer, "disruptor, batches of 100", rings::stream::<u64>),
             (ContenderKind::Peer, "rtrb, batches of 100", queues::stream::<u64, Rtrb>),
+            (ContenderKind::Peer, "yring, batches of 100", queues::stream::<u64, Yring>),
+            (ContenderKind::Peer, "gil, batches of 100", queues::stream::<u64, Gil>),
         ];
         contenders.extend(measured(batches, StreamSpec { batch: BATCH, ..spec }));
     }
@@ -68,7 +71,7 @@ fn at_least_laps(size: Size, ring: usize, events: u64) -> u64 {
 }
 
 /// Returns the kind, the name and the stream function of the contenders, which publish one by one.
-fn streams<E: Event>() -> [(ContenderKind, &'static str, StreamFn); 6] {
+fn streams<E: Event>() -> [(ContenderKind, &'static str, StreamFn); 8] {
     use ContenderKind::{Limit, Ours, Peer};
     [
         (Ours, "slipring", ours::stream::<E, Interleaved>),
@@ -77,6 +80,8 @@ fn streams<E: Event>() -> [(ContenderKind, &'static str, StreamFn); 6] {
         (Limit, "limit cursor, spaced", limits::stream::<E, limits::Cursor<E>, true>),
         (Peer, "disruptor", rings::stream::<E>),
         (Peer, "rtrb", queues::stream::<E, Rtrb>),
+        (Peer, "yring", queues::stream::<E, Yring>),
+        (Peer, "gil", queues::stream::<E, Gil>),
     ]
 }
 
@@ -108,9 +113,11 @@ fn of_size<E: Event>(size: Size, table: &str, slots: fn(usize) -> usize) -> Figu
             alone::<E>(spec)
         })];
     contenders.extend(measured(streams::<E>(), spec));
-    contenders.push(Contender::new(ContenderKind::Peer, "rtrb, chunks in place", move || {
-        in_place::<E>(spec)
-    }));
+    let in_place: [(ContenderKind, &str, StreamFn); 2] = [
+        (ContenderKind::Peer, "rtrb, chunks in place", rtrb_in_place::<E>),
+        (ContenderKind::Peer, "gil, in place", gil_in_place::<E>),
+    ];
+    contenders.extend(measured(in_place, spec));
     Figure {
         table: table.to_owned(),
         column: numbered_column(bytes, "byte"),
@@ -139,8 +146,8 @@ fn alone<E: Event>(spec: StreamSpec) -> f64 {
 
 /// Measures a stream through `rtrb` whose producer fills events in their slots, and whose consumer
 /// reads them there.
-fn in_place<E: Event>(spec: StreamSpec) -> f64 {
-    let (mut tx, mut rx) = rtrb::RingBuffer::<E>::new(spec.ring);
+fn rtrb_in_place<E: Event>(spec: StreamSpec) -> f64 {
+    let (mut tx, rx) = rtrb::RingBuffer::<E>::new(spec.ring);
     let send = move |number, _| loop {
         let Ok(mut chunk) = tx.write_chunk_uninit(1) else {
             spin_loop();
@@ -152,14 +159,30 @@ fn in_place<E: Event>(spec: StreamSpec) -> f64 {
         unsafe { chunk.commit_all() }
         return;
     };
-    let receive = move |events, check: &mut Check| {
+    let receive = receive_in_parts::<E, Rtrb>(spec, rx);
+    run_stream(spec, Sides { send, close: || (), receive })
+}
+
+/// Measures such a stream through `gil`.
+fn gil_in_place<E: Event>(spec: StreamSpec) -> f64 {
+    let (mut tx, rx) = <Gil as Queue<E>>::new(spec.ring);
+    let send = move |number, _| <Gil as Queue<E>>::send_batch(&mut tx, number, 1);
+    let receive = receive_in_parts::<E, Gil>(spec, rx);
+    run_stream(spec, Sides { send, close: || (), receive })
+}
+
+/// Returns a consumer that reads events in their slots.
+fn receive_in_parts<E: Event, Q: Queue<E>>(
+    spec: StreamSpec,
+    mut rx: Q::Rx,
+) -> impl FnOnce(u64, &mut Check) + Send {
+    move |events, check| {
         // The events are released in parts, so that the producer can continue meanwhile.
         let part = spec.ring as u64 / 8;
         drain(events, |max| {
-            <Rtrb as Queue<E>>::receive_batch(&mut rx, max.min(part), |event| {
+            Q::receive_batch(&mut rx, max.min(part), |event| {
                 check.see(event);
             })
         });
-    };
-    run_stream(spec, Sides { send, close: || (), receive })
+    }
 }

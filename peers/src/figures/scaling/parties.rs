@@ -3,7 +3,7 @@
 
 use slipring::Wait;
 
-use crate::contenders::queues::{Array, Crossbeam, CrossfireMany};
+use crate::contenders::queues::{Array, Crossbeam, CrossfireMany, Yring};
 use crate::figures::oversubscribed::queues::{ByBlocking, ByYielding};
 use crate::figures::oversubscribed::{Shape, cost_ns, events, ours, rings};
 use crate::measure::{Contender, ContenderKind, Figure, Size, numbered_column};
@@ -66,6 +66,10 @@ fn contenders(size: Size, shape: Shape, count: usize) -> Vec<Contender> {
         Box::new(move || shape.rings(rings::Config { wait: rings::Yielding, yields: true }, many)),
     );
     peer("crossfire, yielding", Box::new(move || shape.queues::<ByYielding<CrossfireMany>>(many)));
+    if !matches!(shape, Shape::ManyToOne(_)) {
+        peer("yring, yielding", Box::new(move || shape.single_queues::<ByYielding<Yring>>(many)));
+    }
+    peer("gil, yielding", Box::new(move || shape.gil(many)));
     peer(
         "crossbeam ArrayQueue, yielding",
         Box::new(move || shape.queues::<ByYielding<Array>>(many)),

@@ -8,7 +8,8 @@ use disruptor::BusySpin;
 use slipring::Wait;
 use slipring_machine::usable_cores;
 
-use crate::contenders::queues::{Crossbeam, CrossfireMany};
+use crate::contenders::gil::Gil;
+use crate::contenders::queues::{Crossbeam, CrossfireMany, Yring};
 use crate::figures::oversubscribed::queues::{self, ByBlocking, ByYielding};
 use crate::figures::oversubscribed::timing::Timing;
 use crate::figures::oversubscribed::{cost_ns, events, ours, rings};
@@ -70,6 +71,18 @@ fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
         "crossfire, yielding".to_owned(),
         many,
         Box::new(|timing| queues::row::<ByYielding<CrossfireMany>>(1, timing, 0)),
+    );
+    add(
+        ContenderKind::Peer,
+        "yring, yielding".to_owned(),
+        many,
+        Box::new(|timing| queues::row::<ByYielding<Yring>>(1, timing, 0)),
+    );
+    add(
+        ContenderKind::Peer,
+        "gil, yielding".to_owned(),
+        many,
+        Box::new(|timing| queues::row::<ByYielding<Gil>>(1, timing, 0)),
     );
     add(
         ContenderKind::Peer,

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use slipring::{Graph, Wait, handles::ShardReader};
 
-use crate::contenders::queues::{Array, Crossfire, CrossfireShared, Queue, Rtrb};
+use crate::contenders::gil::{Gil, GilShared};
+use crate::contenders::queues::{Array, Crossfire, CrossfireShared, Queue, Rtrb, Yring};
 use crate::figures::oversubscribed::RING;
 use crate::figures::pools::{self, PoolRun, Spec, Tally, Task, blocking, checked, queue};
 use crate::measure::{ContenderKind, Figure, Size, numbered_column};
@@ -35,20 +36,23 @@ pub fn figures(size: Size) -> Vec<Figure> {
     figures
 }
 
-const POOLS: [PoolRun; 6] = [
+const POOLS: [PoolRun; 7] = [
     (ContenderKind::Alone, "one thread doing it all", pools::alone),
     (ContenderKind::Ours, "slipring, adaptive", |spec| pools::ours(spec, Wait::default())),
     (ContenderKind::Ours, "slipring, yielding", |spec| pools::ours(spec, Wait::YIELDING)),
     (ContenderKind::Peer, "crossbeam ArrayQueue, yielding", queue::<Array>),
     (ContenderKind::Peer, "crossfire, yielding", queue::<CrossfireShared>),
     (ContenderKind::Peer, "crossfire, blocking", blocking::<CrossfireShared>),
+    (ContenderKind::Peer, "gil, yielding", queue::<GilShared>),
 ];
 
-const SHARDS: [PoolRun; 6] = [
+const SHARDS: [PoolRun; 8] = [
     (ContenderKind::Alone, "one thread doing it all", pools::alone),
     (ContenderKind::Ours, "slipring, adaptive", |spec| shards(spec, Wait::default())),
     (ContenderKind::Ours, "slipring, yielding", |spec| shards(spec, Wait::YIELDING)),
     (ContenderKind::Peer, "rtrb for each shard, yielding", queues::<Rtrb>),
+    (ContenderKind::Peer, "yring for each shard, yielding", queues::<Yring>),
+    (ContenderKind::Peer, "gil for each shard, yielding", queues::<Gil>),
     (ContenderKind::Peer, "crossfire for each shard, yielding", queues::<Crossfire>),
     (ContenderKind::Peer, "crossbeam ArrayQueue for each shard, yielding", queues::<Array>),
 ];
