@@ -172,19 +172,20 @@ impl Control {
     fn look_at_cores(&self, party: usize, noted: &mut NotedThread, now: Instant) {
         self.note_thread(party, noted);
         if !cfg!(slipring_loom) {
-            self.waits.cores.look(&self.plan, now, &|| self.cores_of_others());
+            let others = self.pid_of.as_ref().map(|pid_of| || self.cores_of_others(pid_of));
+            let others = others.as_ref().map(|others| others as &dyn Fn() -> CoreSet);
+            self.waits.cores.look(&self.plan, now, others);
         }
     }
 
-    /// Returns the cores of the other processes that hold handles of the ring.
-    fn cores_of_others(&self) -> CoreSet {
-        let Some(pid_of) = &self.pid_of else { return CoreSet::default() };
+    /// Returns the cores of all threads of the other processes that hold handles of the ring.
+    fn cores_of_others(&self, pid_of: &PidOf) -> CoreSet {
         let own = self.membership.participant;
         let owners = self.membership.seats.iter().filter_map(|seat| seat.owner());
         let mut others: Vec<u32> = owners.filter(|&owner| owner != own).collect();
         others.sort_unstable();
         others.dedup();
-        let masks = others.into_iter().filter_map(|other| system::cores_of(pid_of(other)));
+        let masks = others.into_iter().map(|other| system::cores_of_process(pid_of(other)));
         masks.fold(CoreSet::default(), |all, mask| all.union(&mask))
     }
 

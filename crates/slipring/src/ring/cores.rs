@@ -33,6 +33,10 @@ use crate::wait::warning::{Warning, warn};
 /// hundred nanoseconds, and a thread asks while it waits.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Time between two questions for the cores of the other processes that hold handles. A question
+/// takes tens of microseconds.
+const LOOK_AT_OTHERS_EVERY: Duration = Duration::from_secs(1);
+
 /// Stands in [`Cores::spare`] if two noted threads share a core that both need.
 const TOO_FEW: i64 = -1;
 
@@ -52,6 +56,8 @@ pub(crate) struct Cores {
     usable: Statistic,
     /// Time of the next question to the system, in nanoseconds after `built`.
     next_look: Statistic,
+    /// Time of the next question for the cores of other processes.
+    next_look_at_others: Statistic,
     built: Instant,
     /// The cores of the thread that built the graph; `None` if the system does not say, or if the
     /// graph has a placement.
@@ -113,6 +119,7 @@ impl Cores {
             spare: Statistic::new(0),
             usable: Statistic::new(0),
             next_look: Statistic::new(0),
+            next_look_at_others: Statistic::new(0),
             built,
             builder,
             assumed,
@@ -170,36 +177,35 @@ impl Cores {
     }
 
     /// Asks the system for the cores of one noted thread, if a question is due. A thread that has
-    /// ended is noted no longer. `others` returns the cores of the other processes that hold
-    /// handles, which is asked for in turn with the threads.
-    pub(crate) fn look(&self, plan: &Plan, now: Instant, others: &dyn Fn() -> CoreSet) {
+    /// ended is noted no longer. More rarely, asks `others`, which returns the cores of the other
+    /// processes that hold handles.
+    pub(crate) fn look(&self, plan: &Plan, now: Instant, others: Option<&dyn Fn() -> CoreSet>) {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let now = nanos(now.saturating_duration_since(self.built));
-        let due = self.next_look.load(Relaxed);
-        if now >= due {
-            self.look_at_one(plan, now / nanos(LOOK_EVERY), others);
-            self.next_look.store(now + nanos(LOOK_EVERY), Relaxed);
+        if now < self.next_look.load(Relaxed) {
+            return;
+        }
+        self.next_look.store(now + nanos(LOOK_EVERY), Relaxed);
+        self.look_at_one(plan, now / nanos(LOOK_EVERY));
+        if let Some(others) = others.filter(|_| now >= self.next_look_at_others.load(Relaxed)) {
+            self.next_look_at_others.store(now + nanos(LOOK_AT_OTHERS_EVERY), Relaxed);
+            let others = others();
+            let mut known = lock(&self.known);
+            known.others = others;
+            self.count(plan, &known);
         }
     }
 
     /// Asks for the cores of the noted thread whose turn it is.
     #[cold]
-    fn look_at_one(&self, plan: &Plan, turn: u64, others: &dyn Fn() -> CoreSet) {
+    fn look_at_one(&self, plan: &Plan, turn: u64) {
         let mut known = lock(&self.known);
-        let at = (turn % (known.notes.len() as u64 + 1)) as usize;
-        match known.notes.get(at).copied() {
-            None => {
-                let others = others();
-                if others == known.others {
-                    return;
-                }
-                known.others = others;
-            }
-            Some(note) => match system::cores_of(note.thread) {
-                Some(cores) if cores == note.cores => return,
-                Some(cores) => known.notes[at].cores = cores,
-                None => _ = known.notes.remove(at),
-            },
+        let Some(at) = turn.checked_rem(known.notes.len() as u64) else { return };
+        let note = &mut known.notes[at as usize];
+        match system::cores_of(note.thread) {
+            Some(cores) if cores == note.cores => return,
+            Some(cores) => note.cores = cores,
+            None => _ = known.notes.remove(at as usize),
         }
         self.count(plan, &known);
     }

@@ -56,10 +56,11 @@ impl Machine {
 
     /// Lets a waiting thread ask for the cores of each noted thread, and of other processes.
     fn look(&mut self, others: &[usize]) {
-        for _ in 0..20 {
+        for _ in 0..120 {
             self.looks += 1;
             let at = now() + Duration::from_millis(10) * self.looks;
-            self.cores.look(&self.plan, at, &|| others.iter().copied().collect::<CoreSet>());
+            let others = || others.iter().copied().collect::<CoreSet>();
+            self.cores.look(&self.plan, at, Some(&others));
         }
     }
 
