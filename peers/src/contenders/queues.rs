@@ -332,6 +332,19 @@ queue!(
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
 );
 queue!(
+    /// The `omango` crate's queue for one sender and one receiver. See
+    /// [`rejected`](super::rejected) for events that own memory.
+    Omango, omango::queue::spsc::BSender<E>, omango::queue::spsc::BReceiver<E>,
+    |capacity| omango::queue::spsc::bounded(capacity as u32),
+    |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
+);
+queue!(
+    /// The `omango` crate's queue for several senders and several receivers.
+    OmangoMany, omango::queue::mpmc::BSender<E>, omango::queue::mpmc::BReceiver<E>,
+    |capacity| omango::queue::mpmc::bounded(capacity as u32),
+    |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
+);
+queue!(
     /// The `flume` crate.
     Flume, flume::Sender<E>, flume::Receiver<E>, flume::bounded,
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()

@@ -6,7 +6,7 @@ use slipring::markers::{Contiguous, Interleaved};
 use crate::contenders::foreign::{Producers, Programs};
 use crate::contenders::gil::Gil;
 use crate::contenders::queues::{
-    Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std, Yring,
+    Array, Crossbeam, Crossfire, Flume, Kanal, Omango, Ringbuf, Rtrb, Std, Yring,
 };
 use crate::contenders::{StreamSpec, ours, queues, rejected, rings};
 use crate::limits;
@@ -43,6 +43,7 @@ pub fn streams<E: Event>() -> Vec<(ContenderKind, &'static str, StreamFn)> {
         (Peer, "rtrb", queues::stream::<E, Rtrb>),
         (Peer, "yring", queues::stream::<E, Yring>),
         (Peer, "gil", queues::stream::<E, Gil>),
+        (Peer, "omango", queues::stream::<E, Omango>),
         (Peer, "ringbuf", queues::stream::<E, Ringbuf>),
         (Peer, "crossbeam-channel", queues::stream::<E, Crossbeam>),
         (Peer, "crossbeam ArrayQueue", queues::stream::<E, Array>),

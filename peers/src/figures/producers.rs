@@ -10,7 +10,9 @@ use super::oversubscribed::queues::{ByBlocking, ByYielding, many_to_one};
 use super::oversubscribed::{RING, cost_ns, events, lanes, ours, rings};
 use crate::contenders::foreign::{Form, Producers, Programs, Work};
 use crate::contenders::gil::{GilMany, GilParking, GilSharded};
-use crate::contenders::queues::{Array, Crossbeam, CrossfireMany, Flume, Kanal, Std, stream};
+use crate::contenders::queues::{
+    Array, Crossbeam, CrossfireMany, Flume, Kanal, OmangoMany, Std, stream,
+};
 use crate::contenders::{self, StreamSpec};
 use crate::measure::{Contender, ContenderKind, Figure, Size};
 use crate::work::{amount, baseline, steps_for};
@@ -26,7 +28,7 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
 /// thread has a core of its own.
 fn one(size: Size, nanos: u32, programs: &Programs) -> Figure {
     use ContenderKind::{Ours, Peer};
-    let all: [(ContenderKind, &str, StreamFn); 12] = [
+    let all: [(ContenderKind, &str, StreamFn); 13] = [
         (Ours, "slipring, shared producer", contenders::ours::shared_stream),
         (Ours, "slipring, single producer", contenders::ours::stream::<u64, Interleaved>),
         (Peer, "disruptor, multi producer", contenders::rings::shared_stream::<u64>),
@@ -35,6 +37,7 @@ fn one(size: Size, nanos: u32, programs: &Programs) -> Figure {
         (Peer, "crossbeam ArrayQueue", stream::<u64, Array>),
         (Peer, "kanal", stream::<u64, Kanal>),
         (Peer, "crossfire", stream::<u64, CrossfireMany>),
+        (Peer, "omango", stream::<u64, OmangoMany>),
         (Peer, "gil", stream::<u64, GilMany>),
         (Peer, "gil sharded", stream::<u64, GilSharded>),
         (Peer, "flume", stream::<u64, Flume>),

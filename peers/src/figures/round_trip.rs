@@ -8,7 +8,7 @@ use slipring::{
 use crate::contenders::foreign::{Producers, Programs, Work};
 use crate::contenders::gil::Gil;
 use crate::contenders::queues::{
-    Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std, Yring,
+    Array, Crossbeam, Crossfire, Flume, Kanal, Omango, Ringbuf, Rtrb, Std, Yring,
 };
 use crate::contenders::{Rounds, ours, queues, rings};
 use crate::limits;
@@ -26,7 +26,7 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
 }
 
 /// The contenders whose threads poll.
-const POLLING: [(ContenderKind, &str, RoundTrip); 17] = {
+const POLLING: [(ContenderKind, &str, RoundTrip); 18] = {
     use ContenderKind::{Limit, Ours, Peer};
     [
         (Ours, "slipring", ours::round_trip::<Interleaved>),
@@ -39,6 +39,7 @@ const POLLING: [(ContenderKind, &str, RoundTrip); 17] = {
         (Peer, "rtrb", queues::round_trip::<Rtrb>),
         (Peer, "yring", queues::round_trip::<Yring>),
         (Peer, "gil", queues::round_trip::<Gil>),
+        (Peer, "omango", queues::round_trip::<Omango>),
         (Peer, "ringbuf", queues::round_trip::<Ringbuf>),
         (Peer, "crossbeam-channel", queues::round_trip::<Crossbeam>),
         (Peer, "crossbeam ArrayQueue", queues::round_trip::<Array>),
