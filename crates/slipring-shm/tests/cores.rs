@@ -1,0 +1,106 @@
+//! The cores that a ring between processes counts: those of the threads of all processes that hold
+//! handles. A machine with a single core has nothing to bind to.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use common::*;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use slipring::waiting::{WaitAction, WaitContext, WaitStrategy};
+use slipring::{Wait, errors::BatchError};
+use slipring_shm::{Attached, Segment};
+
+#[test]
+fn plays_a_role() {
+    let _watched = watched();
+    // This process needs no watchdog, because the process that waits for it has one.
+    drop(_watched);
+    play(&[("producer", role_producer)]);
+}
+
+fn attach(segment: &Segment<u64>) -> Attached<u64> {
+    // SAFETY: only this test knows the segment.
+    unsafe { segment.attach().unwrap() }
+}
+
+fn role_producer() {
+    let me = attach(&Segment::open(value("NAME")).unwrap());
+    let _tx = me.producer().unwrap();
+    say("taken");
+    listen();
+}
+
+/// A strategy that notes what it was told last.
+#[derive(Debug, Default)]
+struct Told(AtomicBool);
+
+impl WaitStrategy for Told {
+    fn next_action(&self, context: &WaitContext) -> WaitAction {
+        if context.now.is_none() {
+            return WaitAction::Clock;
+        }
+        self.0.store(context.oversubscribed, SeqCst);
+        WaitAction::Sleep(Duration::from_millis(1))
+    }
+    fn parks(&self) -> bool {
+        false
+    }
+    fn alias(&self) -> String {
+        "told".into()
+    }
+}
+
+/// Returns two cores of this process, or `None` if it has only one.
+fn two_cores() -> Option<[usize; 2]> {
+    let allowed = sched_getaffinity(None).unwrap();
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+    let quota = std::thread::available_parallelism().unwrap().get();
+    Some([cores.next()?, cores.next()?]).filter(|_| quota > 1)
+}
+
+/// Binds a thread, or all threads of a process.
+fn bind(thread: Option<Pid>, core: usize) {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(thread, &set).unwrap();
+}
+
+fn bind_process(process: u32, core: usize) {
+    for thread in std::fs::read_dir(format!("/proc/{process}/task")).unwrap() {
+        let thread = thread.unwrap().file_name().into_string().unwrap().parse().unwrap();
+        bind(Pid::from_raw(thread), core);
+    }
+}
+
+#[test]
+fn processes_on_cores_of_their_own_have_enough() {
+    let _watched = watched();
+    let Some([one, two]) = two_cores() else { return skip("there is a single core") };
+    let name = Name::new();
+    let segment = Segment::create(&name.0).capacity(4).reader("log").build().unwrap();
+    let mut producer = Role::start("producer", &[("NAME", name.0.as_str())]);
+    assert_eq!(producer.hear(), "taken");
+    // The thread is one of its own, so that its binding ends with it.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            bind(None, one);
+            let told = Arc::new(Told::default());
+            let me = attach(&segment).wait(Wait::Custom(told.clone())).unwrap();
+            let mut log = me.reader("log").unwrap();
+            for (other, crowded) in [(two, false), (one, true), (two, false)] {
+                bind_process(producer.pid(), other);
+                until(|| {
+                    let soon = Instant::now() + Duration::from_millis(20);
+                    assert!(matches!(log.batch_by(1, soon), Err(BatchError::TimedOut(_))));
+                    told.0.load(SeqCst) == crowded
+                });
+            }
+        });
+    });
+    producer.tell("end");
+    assert!(producer.end().success());
+}
