@@ -55,6 +55,12 @@ pub enum Command {
     Examples,
     /// Check the machine code of a publication and of a release.
     Asm,
+    /// Count the instructions of the hot paths under valgrind, and compare them with their budgets.
+    Instructions {
+        /// Write the counts as the new budgets.
+        #[arg(long)]
+        renew: bool,
+    },
     /// Run the models of the memory orderings.
     Loom {
         /// Part of the names of the models to run; all of them by default.

@@ -5,8 +5,8 @@ use std::path::Path;
 /// The folder of the library's package.
 pub const LIBRARY: &str = "crates/slipring";
 /// The workspaces beside the main one, whose crates measure it.
-pub const BESIDE: [&str; 4] =
-    ["peers", "peers/simulated", "peers/simulated/unchanged", "peers/nats"];
+pub const BESIDE: [&str; 5] =
+    ["peers", "peers/instructions", "peers/simulated", "peers/simulated/unchanged", "peers/nats"];
 /// The crates below `crates` that only other crates of the project call.
 pub const INTERNAL: [&str; 3] =
     ["crates/slipring-exchange", "crates/slipring-nats-server", "crates/slipring-support"];

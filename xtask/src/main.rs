@@ -13,6 +13,7 @@ mod contributing;
 mod deep;
 mod findings;
 mod house;
+mod instructions;
 mod layout;
 mod models;
 mod mutants;
@@ -88,6 +89,9 @@ fn main() -> ExitCode {
         Command::Contributing => run.step("contributing", contributing::check),
         Command::Examples => run.step("examples", checks::examples),
         Command::Asm => run.step("asm", assembly::check),
+        Command::Instructions { renew } => {
+            run.step("instructions", |step| instructions::check(step, *renew));
+        }
         Command::Loom { filter } => {
             run.step("loom", |step| checks::loom(step, filter.as_slice()));
         }
@@ -154,6 +158,7 @@ fn test(run: &mut CheckRun) {
     run.step("peers", checks::peers_smoke);
     run.step("examples", checks::examples);
     run.step("asm", assembly::check);
+    run.step("instructions", |step| instructions::check(step, false));
     run.step("explored", checks::explored);
     run.step("loom", |step| checks::loom(step, &[]));
 }

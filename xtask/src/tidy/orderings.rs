@@ -19,7 +19,7 @@ const QUALIFIERS: [&str; 3] = ["Ordering", "atomic", "sync"];
 
 /// The places that may state orderings, each with the reason. A place is a file, or a folder with
 /// all its files.
-const PLACES: [(&str, &str); 17] = [
+const PLACES: [(&str, &str); 18] = [
     ("crates/slipring/src/base/edge", "both ends of every edge of the protocol"),
     ("crates/slipring/src/ring/owner_count.rs", "a count of references, as in `Arc`"),
     (
@@ -35,6 +35,7 @@ const PLACES: [(&str, &str); 17] = [
     ("crates/slipring-coherence/src/memory.rs", "late stores, made for the program"),
     ("crates/slipring-coherence/src/sync", "the standard library's primitives, made anew"),
     ("alternatives/src", "each design states its own orderings, which are a part of it"),
+    ("peers/instructions/src/limit.rs", "a hand-made limit"),
     ("peers/simulated/src/hand", "published algorithms, each with its own orderings"),
     ("peers/simulated/src/tsan.rs", "accesses of other crates, made for them"),
     ("peers/src/contenders", "hand-made contenders"),
