@@ -130,7 +130,8 @@ mod chosen {
     pub(crate) fn cores_of(thread: u32) -> Option<CoreSet> {
         let thread = thread::Pid::from_raw(i32::try_from(thread).ok()?)?;
         let cores = thread::sched_getaffinity(Some(thread)).ok()?;
-        Some((0..thread::CpuSet::MAX_CPU).filter(|&core| cores.is_set(core)).collect())
+        let set = (0..thread::CpuSet::MAX_CPU).filter(|&core| cores.is_set(core));
+        Some(set.take(cores.count() as usize).collect())
     }
 }
 

@@ -136,6 +136,9 @@ pub(super) struct Adaptive {
     release_rate: ReleaseRate,
     /// Share of waits that ended within two wake latencies, from 0 to 1.
     short_waits: f64,
+    /// The end of the previous wait, if nothing was learned from it yet. An event then waits for its
+    /// handler, so it is only stored here.
+    ended: Option<(WaitContext, bool)>,
     /// The previous timed wait; `None` after the learner has learned from that wait.
     last: Option<EndedWait>,
     /// Time of the last arrival that was learned.
@@ -173,6 +176,7 @@ impl Adaptive {
             gap: MovingAverage::new(0.0),
             release_rate: ReleaseRate::new(),
             short_waits: 0.5,
+            ended: None,
             last: None,
             last_arrival: None,
             gap_unknown: false,
@@ -299,6 +303,7 @@ impl Adaptive {
 
 impl WaitLearner for Adaptive {
     fn next_action(&mut self, context: &WaitContext) -> WaitAction {
+        self.settle();
         let Some(now) = context.now else {
             // If the CPU budget is overdrawn, the waiter reads the clock at once, because the first
             // reading in a wait refills the budget. Without readings of the clock, a series of
@@ -308,10 +313,10 @@ impl WaitLearner for Adaptive {
             }
             // In a graph with more threads than cores, the waiter soon yields, because the awaited
             // thread may need the waiter's core.
-            return if context.oversubscribed && context.polls >= OVERSUBSCRIBED_SPINS {
-                WaitAction::Yield
-            } else {
-                WaitAction::Spin(1)
+            return match context.oversubscribed {
+                false => WaitAction::SpinOn,
+                true if context.polls < OVERSUBSCRIBED_SPINS => WaitAction::Spin(1),
+                true => WaitAction::Yield,
             };
         };
         if let Phase::Unplanned = self.phase {
@@ -357,7 +362,7 @@ impl WaitLearner for Adaptive {
                 self.yielded = true;
                 return WaitAction::Yield;
             }
-            Phase::Spin(_) => return WaitAction::Spin(1),
+            Phase::Spin(_) => return WaitAction::SpinOn,
             Phase::Yield => return WaitAction::Yield,
             Phase::Nap { wake, give_up } => {
                 self.phase = Phase::Napping { wake, give_up };
@@ -384,6 +389,21 @@ impl WaitLearner for Adaptive {
     }
 
     fn wait_ended(&mut self, context: &WaitContext, progress: bool) {
+        self.settle();
+        self.ended = Some((*context, progress));
+    }
+}
+
+impl Adaptive {
+    /// Learns from the end of the previous wait, unless that was done before.
+    fn settle(&mut self) {
+        if let Some((context, progress)) = self.ended.take() {
+            self.note_end(&context, progress);
+        }
+    }
+
+    /// Learns from the end of a wait.
+    fn note_end(&mut self, context: &WaitContext, progress: bool) {
         let last_reading = self.last_reading.take();
         let spun = matches!(self.phase, Phase::Unplanned | Phase::Spin(_));
         if let (true, Some(last_reading), Some(now)) = (spun, last_reading, context.now) {
@@ -443,9 +463,7 @@ impl WaitLearner for Adaptive {
             }
         }
     }
-}
 
-impl Adaptive {
     /// Divides the time of a spin since the clock's last reading into the waiter's own time and
     /// lent time, adds the lent time to the wait's total, and notes contention. Returns both times,
     /// in nanoseconds, and whether the core is contended.

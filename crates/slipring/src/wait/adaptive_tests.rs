@@ -80,7 +80,7 @@ impl Machine {
                 return Some(self.now - arrival);
             }
             let action = self.waiter.next_action(&context);
-            let spins = matches!(action, WaitAction::Spin(_));
+            let spins = matches!(action, WaitAction::Spin(_) | WaitAction::SpinOn);
             let clock = self.epoch + Duration::from_nanos(self.now);
             if context.started.is_none() && (context.polls == CLOCK_INTERVAL || !spins) {
                 (context.started, context.now) = (Some(clock), Some(clock));
@@ -106,7 +106,7 @@ impl Machine {
                 }
             };
             match action {
-                WaitAction::Spin(_) => {
+                WaitAction::Spin(_) | WaitAction::SpinOn => {
                     (self.now, self.spun) = (self.now + self.poll_cost, self.spun + self.poll_cost)
                 }
                 WaitAction::Park => sleep(u64::MAX / 2),

@@ -350,7 +350,8 @@ impl WaitStrategy for Wait {
         match *self {
             // In a model the waiter sleeps at once, because polls before the sleep only add states.
             Wait::Blocking | Wait::Adaptive { .. } if cfg!(slipring_loom) => WaitAction::Park,
-            Wait::BusySpin => WaitAction::Spin(1),
+            Wait::BusySpin if cfg!(slipring_loom) => WaitAction::Spin(1),
+            Wait::BusySpin => WaitAction::SpinOn,
             Wait::Yielding { spins } if context.polls_below(spins) => WaitAction::Spin(1),
             Wait::Yielding { .. } if (polls + 1).is_multiple_of(shortened(YIELDS_IN_A_ROW)) => {
                 WaitAction::Sleep(BREATHER)
@@ -480,7 +481,8 @@ mod tests {
                     Some(learner) => learner.next_action(&context),
                     None => wait.next_action(&context),
                 };
-                !matches!(action, WaitAction::Spin(_) | WaitAction::Yield | WaitAction::Clock)
+                use WaitAction::{Clock, Spin, SpinOn, Yield};
+                !matches!(action, Spin(_) | SpinOn | Yield | Clock)
             };
             let most = 2 * YIELDS_IN_A_ROW;
             let first = (0..most).find(sleeps);

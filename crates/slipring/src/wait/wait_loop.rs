@@ -224,7 +224,7 @@ pub(crate) fn wait_until(
             Some(learner) => learner.next_action(&context),
             None => wait.next_action(&context),
         };
-        let spins = matches!(action, WaitAction::Spin(_));
+        let spins = matches!(action, WaitAction::Spin(_) | WaitAction::SpinOn);
         if context.started.is_none() && (context.polls >= CLOCK_INTERVAL || !spins) {
             let now = now();
             (context.started, context.now) = (Some(now), Some(now));
@@ -259,6 +259,23 @@ pub(crate) fn wait_until(
         }
         context.wake_latency = None;
         match action {
+            WaitAction::SpinOn => {
+                // The last poll before the clock's reading is that of the outer loop.
+                let last = context.polls - context.polls % CLOCK_INTERVAL + CLOCK_INTERVAL - 1;
+                let found = loop {
+                    pause();
+                    if context.polls >= last {
+                        break false;
+                    }
+                    context.polls += 1;
+                    if condition.is_ready() {
+                        break true;
+                    }
+                };
+                if found {
+                    break Ok(());
+                }
+            }
             WaitAction::Spin(pauses) => (0..pauses.clamp(1, 1 << 16)).for_each(|_| pause()),
             WaitAction::Clock => {}
             WaitAction::Yield => yield_now(),
