@@ -54,57 +54,60 @@ impl FromIterator<usize> for CoreSet {
 }
 
 /// Assigns cores to threads, so that as many threads as possible have a core of their own: a
-/// maximum matching, found by augmenting paths.
+/// maximum matching, found by augmenting paths. Allocates nothing.
 pub(crate) struct Assignment {
-    /// The cores that each thread may use.
-    threads: Vec<CoreSet>,
-    /// The thread that has each core.
-    owners: Vec<Option<usize>>,
-    /// The core that each thread has.
-    cores: Vec<Option<usize>>,
+    /// The thread that has each core, or [`NONE`].
+    owners: [u32; CoreSet::ROOM],
 }
+
+/// Stands for no thread.
+const NONE: u32 = u32::MAX;
 
 impl Assignment {
     pub(crate) fn new() -> Assignment {
-        Assignment { threads: Vec::new(), owners: vec![None; CoreSet::ROOM], cores: Vec::new() }
+        Assignment { owners: [NONE; CoreSet::ROOM] }
     }
 
-    /// Adds a thread. Returns whether all threads that had a core still have one, and the new
-    /// thread has one, too. If not, nothing changes, except that the new thread has no core.
-    pub(crate) fn add(&mut self, allowed: CoreSet) -> bool {
-        let new = self.threads.len();
-        self.threads.push(allowed);
-        self.cores.push(None);
+    /// Adds a thread. `allowed` returns the cores that each of the threads may use. Returns whether
+    /// all threads that had a core still have one, and the new thread has one, too. If not, nothing
+    /// changes.
+    pub(crate) fn add(&mut self, new: u32, allowed: impl Fn(u32) -> CoreSet) -> bool {
         // The thread from which the search has reached each core.
-        let mut reached = vec![None; CoreSet::ROOM];
-        let mut open = vec![new];
-        while let Some(thread) = open.pop() {
-            let allowed = self.threads[thread];
-            for core in allowed.iter() {
-                if reached[core].is_some() {
+        let mut reached = [NONE; CoreSet::ROOM];
+        // The threads that the search has yet to visit: the new one, and owners of reached cores.
+        let mut open = [NONE; CoreSet::ROOM];
+        open[0] = new;
+        let mut len = 1;
+        while len > 0 {
+            len -= 1;
+            let thread = open[len];
+            for core in allowed(thread).iter() {
+                if reached[core] != NONE {
                     continue;
                 }
-                reached[core] = Some(thread);
-                match self.owners[core] {
-                    Some(owner) => open.push(owner),
-                    None => {
-                        self.move_along(core, &reached);
-                        return true;
-                    }
+                reached[core] = thread;
+                if self.owners[core] == NONE {
+                    self.move_along(core, new, &reached);
+                    return true;
                 }
+                open[len] = self.owners[core];
+                len += 1;
             }
         }
         false
     }
 
     /// Gives a free core to the thread from which the search has reached it, the core that this
-    /// thread had to the thread before that, and so on.
-    fn move_along(&mut self, free: usize, reached: &[Option<usize>]) {
-        let mut free = Some(free);
-        while let Some(core) = free {
-            let Some(thread) = reached[core] else { return };
-            self.owners[core] = Some(thread);
-            free = self.cores[thread].replace(core);
+    /// thread had to the thread before that, and so on, up to the new thread.
+    fn move_along(&mut self, mut free: usize, new: u32, reached: &[u32; CoreSet::ROOM]) {
+        loop {
+            let thread = reached[free];
+            let had = self.owners.iter().position(|&owner| owner == thread);
+            self.owners[free] = thread;
+            match had {
+                Some(core) if thread != new => free = core,
+                _ => return,
+            }
         }
     }
 }
@@ -129,7 +132,8 @@ mod tests {
     /// Returns how many of the threads have a core, in the order in which they were added.
     fn served(threads: &[&[usize]]) -> Vec<bool> {
         let mut assignment = Assignment::new();
-        threads.iter().map(|cores| assignment.add(set(cores))).collect()
+        let allowed = |thread| set(threads[thread as usize]);
+        (0..threads.len() as u32).map(|thread| assignment.add(thread, allowed)).collect()
     }
 
     #[test]
@@ -158,7 +162,8 @@ mod tests {
                 })
                 .collect();
             let mut assignment = Assignment::new();
-            let served = threads.iter().filter(|&&thread| assignment.add(thread)).count();
+            let allowed = |thread| threads[thread as usize];
+            let served = (0..5).filter(|&thread| assignment.add(thread, allowed)).count();
             assert_eq!(served, most(&threads, CoreSet::default()), "{threads:?}");
         }
     }

@@ -125,7 +125,11 @@ impl Cores {
             assumed,
             most,
             spins: (0..=plan.producer_party()).map(|party| plan.wait_of(party).spins()).collect(),
-            known: Mutex::default(),
+            known: Mutex::new(Known {
+                // One more than counts, for a note that takes the place of the oldest.
+                notes: Vec::with_capacity(plan.threads + 1),
+                ..Known::default()
+            }),
             #[cfg(test)]
             is_played: false,
         };
@@ -214,30 +218,28 @@ impl Cores {
     fn count(&self, plan: &Plan, known: &Known) {
         let Known { notes, others } = known;
         let unknown = self.builder.map(|builder| builder.union(others));
-        let mut threads: Vec<Note> = Vec::with_capacity(notes.len());
-        for note in notes {
-            if threads.iter().all(|other| other.thread != note.thread) {
-                threads.push(*note);
-            }
-        }
-        // A thread that holds handles of several parties is one thread, and the plan counts
-        // several.
-        let planned = plan.threads - (notes.len() - threads.len()).min(plan.threads);
+        // A thread that holds handles of several parties is one thread, and the plan counts several.
+        let is_first = |&at: &usize| notes[..at].iter().all(|note| note.thread != notes[at].thread);
+        let threads = (0..notes.len()).filter(is_first).count();
+        let planned = plan.threads.saturating_sub(notes.len() - threads);
         let (usable, is_crowded) = match unknown {
             // Usually no thread is bound.
-            Some(unknown) if threads.iter().all(|note| note.cores == unknown) => {
-                (unknown.count(), threads.len() > unknown.count())
+            Some(unknown) if notes.iter().all(|note| note.cores == unknown) => {
+                (unknown.count(), threads > unknown.count())
             }
             _ => {
                 let mut assignment = Assignment::new();
-                let served = threads.iter().filter(|note| assignment.add(note.cores)).count();
-                let usable = match unknown {
-                    Some(cores) => {
-                        served + cores.iter().take_while(|_| assignment.add(cores)).count()
-                    }
-                    None => served.max(self.assumed),
+                let allowed = |thread: u32| match notes.get(thread as usize) {
+                    Some(note) => note.cores,
+                    None => unknown.unwrap_or_default(),
                 };
-                (usable, served < threads.len())
+                let mut has_core = |&thread: &usize| assignment.add(thread as u32, allowed);
+                let served = (0..notes.len()).filter(is_first).filter(&mut has_core).count();
+                let further = unknown.map_or(0, |cores| {
+                    (notes.len()..notes.len() + cores.count()).take_while(has_core).count()
+                });
+                let assumed = if unknown.is_none() { self.assumed } else { 0 };
+                ((served + further).max(assumed), served < threads)
             }
         };
         let usable = usable.min(self.most);
