@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 use crate::base::edge;
 use crate::base::sync::{AtomicU64, planted};
 use crate::ring::memory::{Pages, allocate_array, free_array};
-use crate::ring::stamp::{self, Stamp};
+use crate::ring::stamp::{self, Lap, Stamp};
 use crate::ring::world::{OneProcess, World};
 
 /// A layout of slots in memory: [`Interleaved`] or [`Contiguous`].
@@ -304,16 +304,22 @@ impl<E, L: Layout> View<E, L> {
         edge::slot_published::see(unsafe { &*self.stamp(seq) })
     }
 
+    /// Returns the lap of position `seq`, by which its stamp is written and read.
+    #[inline(always)]
+    pub(crate) fn lap(&self, seq: u64) -> Lap {
+        Lap::of(seq, self.shift())
+    }
+
     /// Returns whether a run of exactly `len` events is published at position `seq`.
     #[inline(always)]
     pub(crate) fn is_run_of(&self, seq: u64, len: u64) -> bool {
-        self.word_at(seq) == stamp::live(seq, self.shift(), len)
+        self.word_at(seq) == self.lap(seq).live(len)
     }
 
     /// Returns the run or the tombstone that the stamp of position `seq` describes.
     #[inline(always)]
     pub(crate) fn run_at(&self, seq: u64) -> Stamp {
-        stamp::read(self.word_at(seq), seq, self.shift())
+        self.lap(seq).read(self.word_at(seq))
     }
 }
 

@@ -61,11 +61,45 @@ fn field(seq: u64, shift: u32) -> u64 {
     (seq >> shift).wrapping_add(1) << LAP_SHIFT
 }
 
+/// The word that publishes one event of a lap. A handle keeps the lap of its next positions, and so
+/// need not compute the lap field at each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lap(u64);
+
+impl Lap {
+    /// Returns the lap of a position, in a ring of `1 << shift` slots.
+    #[inline(always)]
+    pub(crate) fn of(seq: u64, shift: u32) -> Lap {
+        Lap(field(seq, shift) | 1)
+    }
+
+    /// Returns the word that publishes `len` events from a position of this lap on.
+    #[inline(always)]
+    pub(crate) fn live(self, len: u64) -> u64 {
+        debug_assert!((1..=MAX_RUN).contains(&len));
+        self.0 + (len - 1)
+    }
+
+    /// Interprets a stamp that was loaded for a position of this lap. If no run can have the length
+    /// in the stamp, the stamp publishes no event. The length has to be checked because the stamps
+    /// of a new segment are zero, and zero is the right lap field in one lap of each period.
+    #[inline(always)]
+    pub(crate) fn read(self, word: u64) -> Stamp {
+        let further = word.wrapping_sub(self.0);
+        if further < MAX_RUN {
+            Stamp::Live(further + 1)
+        } else if further.wrapping_sub(TOMBSTONE) < MAX_RUN {
+            Stamp::Tombstone(further - TOMBSTONE + 1)
+        } else {
+            Stamp::Unpublished
+        }
+    }
+}
+
 /// Returns the word that publishes `len` events from `seq` on, in a ring of `1 << shift` slots.
 #[inline(always)]
 pub(crate) fn live(seq: u64, shift: u32, len: u64) -> u64 {
-    debug_assert!((1..=MAX_RUN).contains(&len));
-    field(seq, shift) | len
+    Lap::of(seq, shift).live(len)
 }
 
 /// Returns the word that gives up `len` slots from `seq` on.
@@ -109,20 +143,10 @@ pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
     (seq >> shift) << LAP_SHIFT
 }
 
-/// Interprets a stamp that was loaded for position `seq`. If no run can have the length in the
-/// stamp, the stamp publishes no event. The length has to be checked because the stamps of a new
-/// segment are zero, and zero is the right lap field in one lap of each period.
+/// Interprets a stamp that was loaded for position `seq`; see [`Lap::read`].
 #[inline(always)]
 pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Stamp {
-    let rest = word ^ field(seq, shift);
-    let is_length = |len: u64| len.wrapping_sub(1) < MAX_RUN;
-    if is_length(rest) {
-        Stamp::Live(rest)
-    } else if is_length(rest.wrapping_sub(TOMBSTONE)) {
-        Stamp::Tombstone(rest - TOMBSTONE)
-    } else {
-        Stamp::Unpublished
-    }
+    Lap::of(seq, shift).read(word)
 }
 
 #[cfg(all(test, not(slipring_loom)))]
