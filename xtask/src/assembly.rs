@@ -103,12 +103,13 @@ fn progress(
     notifies: &str,
 ) -> Result<(), String> {
     let body = body(code, label)?;
-    // A stamp or a frontier is stored from a register into an array. The handle's own fields lie in
-    // no array, so stores to them do not count.
+    // A stamp or a frontier is stored from a register into an array, or to the address in another
+    // register. The handle's own fields lie at a distance from its address, so stores to them do
+    // not count.
     let stores = |line: &str| {
         line.starts_with("movq\t%r")
             && line.ends_with(')')
-            && line.contains(",%r")
+            && (line.contains(",%r") || line.contains(", (%r"))
             && !line.contains("%rsp")
     };
     let waits = |line: &&&str| WAITING.iter().any(|word| line.starts_with(word));
@@ -194,6 +195,8 @@ mod tests {
     #[test]
     fn each_wrong_order_is_found() {
         assert_eq!(judge(&code(&PUBLISHES, &RELEASES)), Ok(()));
+        let direct = PUBLISHES.map(|line| line.replace("(%rcx,%rdx)", "(%rcx)"));
+        assert_eq!(judge(&code(&direct.each_ref().map(|line| &line[..]), &RELEASES)), Ok(()));
         for release in [false, true] {
             let with = |change: &dyn Fn(&mut Vec<&'static str>)| {
                 let (mut publishes, mut releases) = (PUBLISHES.to_vec(), RELEASES.to_vec());

@@ -5,6 +5,7 @@ pub(crate) mod atomic_bytes;
 pub(crate) mod available_memory;
 pub(crate) mod control_group;
 pub(crate) mod core_set;
+pub(crate) mod direct;
 pub(crate) mod edge;
 pub(crate) mod fault;
 pub(crate) mod guarded;

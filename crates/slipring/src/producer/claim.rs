@@ -33,6 +33,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// - [`WaitError::WaitsForItself`]: only this thread could free a slot.
     /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
     /// - In segments: [`WaitError::PeerDead`], [`WaitError::NameLost`], [`WaitError::Damaged`].
+    #[inline]
     pub fn claim(&mut self) -> Result<Slot<'_, E, L, S>, WaitError> {
         self.claim_n_by(1, None).map(Slot::new).map_err(ClaimError::without_deadline)
     }
@@ -52,6 +53,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
     /// - [`ClaimError::Wait`]: the graph has ended.
     /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
+    #[inline]
     pub fn try_claim(&mut self) -> Result<Slot<'_, E, L, S>, ClaimError> {
         Ok(Slot::new(self.try_claim_n(1)?))
     }
@@ -109,6 +111,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
     /// - [`ClaimError::Wait`]: the graph has ended.
     /// - [`ClaimError::Wait`], in segments: `PeerDead`, `NameLost` or `Damaged` of a [`WaitError`].
+    #[inline]
     pub fn try_claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.check_length(len)?;
         let seq = self.try_reserve(len as u64)?;
@@ -196,6 +199,7 @@ pub struct Slots<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
 
 impl<'p, E, L: Layout, S: sealed::Sharing> Slot<'p, E, L, S> {
     /// Wraps a claim of one slot.
+    #[inline]
     fn new(slots: Slots<'p, E, L, S>) -> Self {
         Slot { slots }
     }
@@ -217,6 +221,7 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slot<'p, E, L, S> {
     /// Publishes the slot's event, and returns the event's position.
     ///
     /// Example: [`Producer::claim`].
+    #[inline]
     pub fn publish(self) -> u64 {
         self.slots.publish()
     }

@@ -4,13 +4,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::base::sync::{panicking, twin};
+use crate::base::direct::Direct;
+use crate::base::sync::{AtomicU64, panicking, twin};
 use crate::errors::{Cause, ClaimError, WaitError};
 use crate::ring::control::Control;
 use crate::ring::core::{Core, Taken};
 use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
+use crate::ring::stamp::Lap;
+use crate::ring::status::StatusWords;
 use crate::ring::task_budget::TaskBudget;
 use crate::ring::task_number::TaskNumber;
 use crate::ring::world::World;
@@ -164,9 +167,21 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// Known end of the free positions: the gating stages have released every position before
     /// `limit - capacity`.
     pub(crate) limit: u64,
-    /// Position before which each publication fetches the line of a later slot; see
+    /// End of the *plain* publications (producer::I5). With a single producer, a position; with
+    /// many producers, a number of events of this handle.
+    pub(crate) plain_until: u64,
+    /// The lap of the plain publications. Only the handle of a single producer uses this field.
+    pub(crate) lap: Lap,
+    /// Whether the next publication fetches the line of a later slot; see
     /// [`Producer::fetch_ahead`].
+    pub(crate) fetches: bool,
+    /// Position before which publications fetch the lines of later slots.
     pub(crate) fetch_until: u64,
+    /// The graph's status, by which each claim notices a halt or a failure.
+    pub(crate) status: Direct<StatusWords>,
+    /// The word by which several producers claim: the claim word. With a single producer, the word
+    /// by which it publishes in a ring without stamps: the cursor.
+    pub(crate) word: Direct<AtomicU64>,
     /// Position and length of a claim that is neither published nor given up. Only the handles of a
     /// ring with many producers use this field.
     open_claim: Option<(u64, u64)>,
@@ -176,11 +191,9 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(crate) budget: TaskBudget,
     /// Schedule by which this handle's refused calls check for dead processes.
     pub(crate) checks: <L::World as World>::Checks,
-    /// Whether a publication needs the slow path of [`Producer::commit`], which samples latencies,
-    /// assigns shard ids, stores a cursor beside the stamps, and refreshes stamps.
-    pub(crate) slow_path: bool,
-    /// Whether every publication needs the slow path, even if no stamp needs a refresh.
-    pub(crate) always_slow_path: bool,
+    /// Whether no publication is plain (producer::I5), because each one records latency samples,
+    /// assigns shard ids, or stores a cursor beside the stamps.
+    pub(crate) always_does_more: bool,
     /// Whether a publication may have to refresh stamps (stamp::I1).
     pub(crate) refreshes: bool,
     pub(crate) learned: HandleLearner,
@@ -241,14 +254,22 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         let plan = &core.control.plan;
         let refreshes = core.may_refresh(next, limit);
-        let always_slow_path = core.control.counters.samples.is_some()
+        let always_does_more = core.control.counters.samples.is_some()
             || !plan.producer_partitions.is_empty()
             || (!S::MANY && plan.cursor && plan.stamped);
-        Producer {
+        let mut producer = Producer {
             slots: core.slots,
             next,
             limit,
+            plain_until: 0,
+            lap: core.slots.lap(next),
+            fetches: false,
             fetch_until: next,
+            status: Direct::to(core.control.status.words()),
+            word: Direct::to(match S::MANY {
+                true => core.control.positions.claim(),
+                false => core.control.positions.cursor_word(),
+            }),
             open_claim: None,
             learned,
             quiet_check: core.control.waits.quiet_check(&core.control.plan),
@@ -259,14 +280,15 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             number: TaskNumber::default(),
             budget: TaskBudget::default(),
             checks: Default::default(),
-            slow_path: always_slow_path || refreshes,
-            always_slow_path,
+            always_does_more,
             refreshes,
             coalesced: 0,
             ignores_panic: panicking(),
             sharing: S::at(next),
             core,
-        }
+        };
+        producer.plan_ahead();
+        producer
     }
 
     /// Creates a single producer that continues at `next`, where another process stopped.
@@ -274,6 +296,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut producer = Producer::new(core, learned);
         // The handle finds out at its first claim which slots are free.
         (producer.next, producer.limit, producer.fetch_until) = (next, next, next);
+        producer.plan_ahead();
         // The earlier producers have counted their events.
         let before = next.wrapping_sub(producer.core.control.start);
         (producer.flushed.events, producer.flushed.batches) = (before, before);
@@ -310,7 +333,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn capacity(&self) -> usize {
-        self.core.capacity() as usize
+        self.slots.mask() as usize + 1
     }
 
     /// Returns the position that this handle's next claim gets, unless another producer of the ring

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use crate::base::sync::{Relaxed, twin};
+use crate::base::sync::{AtomicU64, Relaxed, twin};
 use crate::errors::WaitError;
 use crate::producer::handle::{Many, Producer, Refusal, WaitingCounts};
 use crate::ring::control::Control;
@@ -67,7 +67,7 @@ impl<E, L: Layout> Producer<E, L, Many> {
     #[inline]
     fn claim_early(&mut self, len: u64) -> Result<u64, Refusal> {
         let expected = self.next;
-        let claim = self.core.control.positions.claim();
+        let claim = self.claim_word();
         let added = ClaimWord::open(len).0;
         // The addition is relaxed, as all accesses to the claim word are (`swap_claim_word`).
         let word = ClaimWord(twin!("added-by-store": claim.fetch_add(added, Relaxed) => {
@@ -148,6 +148,13 @@ impl<E, L: Layout> Producer<E, L, Many> {
         }
     }
 
+    /// Returns the word by which the producers claim.
+    #[inline(always)]
+    fn claim_word(&self) -> &AtomicU64 {
+        // SAFETY: direct::I1; the core is alive.
+        unsafe { self.word.get() }
+    }
+
     // Claims over free slots.
 
     /// Takes positions, whether or not this process has other handles. The path of a handle that
@@ -179,7 +186,7 @@ impl<E, L: Layout> Producer<E, L, Many> {
     fn claim_alone(&mut self, len: u64) -> u64 {
         let seq = self.next;
         self.next = seq.wrapping_add(len);
-        self.core.control.positions.claim().store(ClaimWord::open(self.next).0, Relaxed);
+        self.claim_word().store(ClaimWord::open(self.next).0, Relaxed);
         seq
     }
 
@@ -215,7 +222,7 @@ impl<E, L: Layout> Producer<E, L, Many> {
     fn swap_claim_word(&mut self, len: u64) -> Result<u64, ClaimWord> {
         let (seq, end) = (self.next, self.next.wrapping_add(len));
         let (free, claimed) = (ClaimWord::open(seq).0, ClaimWord::open(end).0);
-        let claim = self.core.control.positions.claim();
+        let claim = self.claim_word();
         let swapped = twin!("claim-by-store": claim.compare_exchange(free, claimed, Relaxed, Relaxed) => {
             claim.store(claimed, Relaxed);
             Ok(free)
@@ -243,7 +250,7 @@ impl<E, L: Layout> Producer<E, L, Many> {
     /// that would wait for this handle's own last store to the claim word.
     #[inline(always)]
     fn read_claim_word(&self) -> Result<u64, Refusal> {
-        self.open_position(ClaimWord(self.core.control.positions.claim().load(Relaxed)))
+        self.open_position(ClaimWord(self.claim_word().load(Relaxed)))
     }
 
     /// Returns the position in `word`, unless the ring is closed to claims.

@@ -33,6 +33,13 @@
 //!   processes produce, by the stages that find it (`closing`). No producer publishes that position
 //!   or a later one. The end moves only back, and only over early claims that are not published
 //!   (`early_claims`).
+//! - I5: a publication is *plain* if it ends before its handle's `plain_until`, or at it. It only
+//!   stores progress and notifies: it refreshes no stamp, and no counts are due to be flushed after
+//!   it. If its handle is the only producer, its slots are free, its stamp is of the handle's
+//!   `lap`, and the handle's `fetches` holds for it. The next publication never begins after
+//!   `plain_until`, so the distance from there is the number of events that may be published
+//!   plainly. After each publication that is not plain, and when one of the bounds changes,
+//!   `plan_ahead` sets `plain_until`, before code of a user can run.
 
 // rustdoc shows methods in the order of these lines: a page begins with those that most users call.
 pub(crate) mod publish;

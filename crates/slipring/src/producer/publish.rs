@@ -18,11 +18,60 @@ use crate::ring::words::ahead;
 use crate::ring::world::World;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Publishes a claim that needs more than one store of a stamp or of the cursor: it also
-    /// records latency samples, assigns shard ids, stores a cursor beside the stamps, or refreshes
-    /// stamps.
+    /// Publishes the positions `[seq, seq + len)`, which this handle has claimed and filled. A
+    /// single producer publishes its positions in order, so `seq` is its `next`.
+    #[inline(always)]
+    pub(crate) fn commit(&mut self, seq: u64, len: u64) {
+        let (slots, is_plain) = (self.slots, self.is_plain(seq, len));
+        self.commit_known(slots, seq, len, is_plain);
+    }
+
+    /// Like [`Producer::commit`], for a caller that has read the handle's `slots`, and whether the
+    /// publication is plain, before it filled the events. The compiler does not know that the
+    /// handle's fields are still the same.
+    #[inline(always)]
+    fn commit_known(&mut self, slots: View<E, L>, seq: u64, len: u64, is_plain: bool) {
+        debug_assert!(S::MANY || seq == self.next, "a claim is published out of order");
+        self.core.touch(seq, len, true);
+        S::begin_front(self, seq, len);
+        if !is_plain {
+            return self.commit_slow(seq, len);
+        }
+        if View::<E, L>::CURSOR && !S::MANY {
+            // SAFETY: direct::I1; the core is alive.
+            edge::cursor_moved::move_to(unsafe { self.word.get() }, seq.wrapping_add(len));
+        } else {
+            let lap = if S::MANY { slots.lap(seq) } else { self.lap };
+            debug_assert!(lap == slots.lap(seq), "the handle's lap is outdated");
+            self.core.publish_in(&slots, lap, seq, len);
+        }
+        if !S::MANY && self.fetches {
+            self.fetch_ahead(seq);
+        }
+        self.advance(seq, len);
+        self.notify(seq, len);
+    }
+
+    /// Like [`Producer::commit`], for a publication that is not plain (producer::I5).
+    #[cold]
     #[inline(never)]
     fn commit_slow(&mut self, seq: u64, len: u64) {
+        let before = if S::MANY { self.counts.events } else { seq };
+        self.store_all(seq, len);
+        if self.fetching(seq) > 0 {
+            self.fetch_ahead(seq);
+        }
+        self.advance(seq, len);
+        self.plan_ahead(); // before the notification, in which a waker may panic
+        self.notify(seq, len);
+        if (before ^ before.wrapping_add(len)) >= FLUSH_EVERY {
+            self.flush_regularly();
+        }
+    }
+
+    /// Publishes a claim by its stamps, or by the cursor. Also records latency samples, assigns
+    /// shard ids, refreshes stamps, and stores a cursor beside the stamps, if the graph needs that.
+    fn store_all(&self, seq: u64, len: u64) {
         let core = &*self.core;
         let plan = &core.control.plan;
         let partition = || {
@@ -43,31 +92,19 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             }
         }
         if !S::MANY && (View::<E, L>::CURSOR || plan.cursor) {
-            core.publish_to(seq.wrapping_add(len));
+            core.control.positions.move_cursor(seq.wrapping_add(len));
         }
         twin!("partitioned-late": () => partition());
     }
 
-    /// Publishes the positions `[seq, seq + len)`, which this handle has claimed and filled.
+    /// Counts the publication of the positions `[seq, seq + len)`.
     #[inline(always)]
-    pub(crate) fn commit(&mut self, seq: u64, len: u64) {
-        self.core.touch(seq, len, true);
-        S::begin_front(self, seq, len);
-        if self.slow_path {
-            self.commit_slow(seq, len);
-        } else if View::<E, L>::CURSOR && !S::MANY {
-            self.core.publish_to(seq.wrapping_add(len));
-        } else {
-            self.core.publish(seq, len);
-        }
-        self.fetch_ahead(seq);
+    fn advance(&mut self, seq: u64, len: u64) {
         S::end_front(self, seq, len);
-        let before = if S::MANY { self.counts.events } else { seq };
-        let after = before.wrapping_add(len);
         if S::MANY {
-            self.counts.events = after;
+            self.counts.events = self.counts.events.wrapping_add(len);
         } else {
-            self.next = after;
+            self.next = seq.wrapping_add(len);
             debug_assert!(
                 ahead(self.limit, self.next) >= 0,
                 "the published claim ends after the limit"
@@ -76,6 +113,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if len != 1 {
             self.coalesced = self.coalesced.wrapping_add(len.wrapping_sub(1));
         }
+    }
+
+    /// Wakes the stages that sleep until the publication of the positions `[seq, seq + len)`.
+    #[inline(always)]
+    fn notify(&mut self, seq: u64, len: u64) {
         // The defect: a word that the producer writes lies on the line of a frontier.
         planted!("shared-line": () => self.core.touch_frontier());
         use edge::announced::order_quiet_check;
@@ -84,10 +126,6 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // SAFETY: queue::I5; the core is alive.
         if !unsafe { self.quiet_check.is_quiet() } {
             self.core.notify_publication(seq, len, &mut self.taken);
-        }
-        // The comparison reads no memory.
-        if (before ^ after) >= FLUSH_EVERY {
-            self.flush_regularly();
         }
     }
 
@@ -224,11 +262,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Fills and publishes one claimed slot.
     #[inline(always)]
     pub(crate) fn fill(&mut self, seq: u64, fill: impl FnOnce(&mut E)) {
+        let (slots, is_plain) = (self.slots, self.is_plain(seq, 1));
         let guard = FillGuard { producer: self, seq, len: 1 };
         // SAFETY: this handle has claimed the slot (producer::I2), and `guard` borrows the handle.
-        fill(unsafe { &mut *guard.producer.cell(seq) });
+        fill(unsafe { &mut *slots.event(seq) });
         std::mem::forget(guard);
-        self.commit(seq, 1);
+        self.commit_known(slots, seq, 1, is_plain);
     }
 
     /// Publishes every item of an iterator, one by one. Returns the number of published items.

@@ -1,4 +1,9 @@
 //! A reservation takes positions, and waits until the ring has room for them.
+//!
+//! Invariants
+//! - I1: a reservation takes positions only after a look at the graph's status, so each call
+//!   notices a halt or a failure that came before it. The handle looks by a direct pointer to the
+//!   status, which the handle's ring keeps (direct::I1).
 
 use std::marker::PhantomData;
 use std::task::{Poll, Waker, ready};
@@ -63,8 +68,16 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     // Taking positions.
 
+    #[inline(always)]
     pub(crate) fn try_reserve(&mut self, len: u64) -> Result<u64, ClaimError> {
-        self.reserve(len).map_err(|refusal| match refusal {
+        self.reserve(len).map_err(|refusal| self.refuse(refusal))
+    }
+
+    /// Returns the error of a call that does not wait.
+    #[cold]
+    #[inline(never)]
+    fn refuse(&mut self, refusal: Refusal) -> ClaimError {
+        match refusal {
             Refusal::Gated(party) => {
                 self.flush_if_new();
                 if let Some(dead) = self.refused() {
@@ -76,7 +89,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             }
             Refusal::Contended => ClaimError::Contended,
             Refusal::Wait(error) => ClaimError::Wait(error),
-        })
+        }
     }
 
     /// Called when a call that does not wait has found no room. Checks for dead processes, if a
@@ -110,10 +123,20 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.core.world.refuse(ring, place, &self.number, due)
     }
 
+    /// Fails if the graph was halted or has failed.
+    #[inline(always)]
+    fn check_running(&self) -> Result<(), Refusal> {
+        // SAFETY: direct::I1; the core is alive.
+        if unsafe { self.status.get() }.is_running() {
+            return Ok(());
+        }
+        self.core.control.status.stopped().map_or(Ok(()), |error| Err(Refusal::Wait(error)))
+    }
+
     /// Takes `len` positions if `len` positions are free now.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, len: u64) -> Result<u64, Refusal> {
-        self.core.control.status.check_running().map_err(Refusal::Wait)?;
+        self.check_running()?;
         S::reserve(self, len)
     }
 
@@ -121,7 +144,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// positions that are not free yet, and then waits until they are.
     #[inline(always)]
     pub(crate) fn reserve_patiently(&mut self, len: u64) -> Result<u64, Refusal> {
-        self.core.control.status.check_running().map_err(Refusal::Wait)?;
+        self.check_running()?;
         S::reserve_patiently(self, len)
     }
 

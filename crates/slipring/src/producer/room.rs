@@ -3,7 +3,8 @@
 use crate::base::prefetch;
 use crate::errors::WaitError;
 use crate::producer::handle::{Producer, Refusal, sealed};
-use crate::ring::slots::{Layout, Storage as _};
+use crate::ring::counters::FLUSH_EVERY;
+use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::words::ahead;
 use crate::ring::world::World;
 
@@ -61,12 +62,44 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.find_fetch_end();
         }
         self.refreshes = self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
-        self.slow_path = self.always_slow_path || self.refreshes;
+        self.plan_ahead();
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
             Err(Refusal::Gated(slowest))
         } else {
             Ok(())
         }
+    }
+
+    /// Returns whether the publication of the positions `[seq, seq + len)`, this handle's next
+    /// ones, is plain (producer::I5).
+    #[inline(always)]
+    pub(crate) fn is_plain(&self, seq: u64, len: u64) -> bool {
+        let from = if S::MANY { self.counts.events } else { seq };
+        self.plain_until.wrapping_sub(from) >= len
+    }
+
+    /// Decides which of the next publications are plain (producer::I5).
+    pub(crate) fn plan_ahead(&mut self) {
+        let from = if S::MANY { self.counts.events } else { self.next };
+        let fetching = self.fetching(from);
+        self.fetches = fetching > 0;
+        if self.always_does_more || self.refreshes {
+            self.plain_until = from;
+            return;
+        }
+        // The counts are flushed after the last event before each multiple of `FLUSH_EVERY`.
+        let mut plain = !from & (FLUSH_EVERY - 1);
+        if !S::MANY {
+            plain = plain.min(self.limit.wrapping_sub(from));
+            if self.fetches {
+                plain = plain.min(fetching as u64);
+            }
+            if !View::<E, L>::CURSOR {
+                self.lap = self.slots.lap(from);
+                plain = plain.min((!from & self.slots.mask()) + 1);
+            }
+        }
+        self.plain_until = from.wrapping_add(plain);
     }
 
     /// Returns the distance from a published slot to the slot whose line the publication fetches,
@@ -88,9 +121,16 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.fetch_until = if fetches { self.limit.wrapping_sub(distance) } else { self.next };
     }
 
+    /// Returns how many publications from `from` on fetch the lines of later slots; zero or a
+    /// negative number if the next one does not. With many producers, none does, because another
+    /// producer might be filling the later slot.
+    #[inline(always)]
+    pub(crate) fn fetching(&self, from: u64) -> i64 {
+        if S::MANY { 0 } else { ahead(self.fetch_until, from) }
+    }
+
     /// Fetches the cache line of a slot that lies some distance after the slot at `seq`, which was
-    /// just published. So the producer's later store to that slot hits the cache. With many
-    /// producers the call does nothing, because another producer might be filling that slot.
+    /// just published. So the producer's later store to that slot hits the cache.
     ///
     /// Stores that miss the cache wait in the store buffer, in order. A thread that publishes at
     /// full speed fills the buffer, and then waits for each line in turn. Without the fetch, this
@@ -98,9 +138,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// publications gains nothing by the fetch, and loses up to a nanosecond.
     #[inline(always)]
     pub(crate) fn fetch_ahead(&self, seq: u64) {
-        if !S::MANY && ahead(self.fetch_until, seq) > 0 {
-            prefetch::for_store(self.cell(seq.wrapping_add(self.fetch_distance())));
-        }
+        prefetch::for_store(self.cell(seq.wrapping_add(self.fetch_distance())));
     }
 }
 
@@ -128,5 +166,48 @@ mod tests {
         free(40);
         tx.try_publish(|_| ()).unwrap();
         assert_eq!((tx.limit - 104, tx.fetch_until), (40, 104), "the stage keeps up");
+    }
+
+    /// The plain publications end where a flush of counts is due, where the ring or its free slots
+    /// end, and where fetches begin or end.
+    #[test]
+    fn plain_publications_end_at_each_of_their_bounds() {
+        let publish = |tx: &mut Producer<u64>, len| tx.try_claim_n(len).unwrap().publish();
+        let plain = |tx: &Producer<u64>| tx.plain_until.wrapping_sub(tx.next);
+        for start in [0, 5 << 11, 0u64.wrapping_sub(2048)] {
+            let graph = crate::Graph::new(2048, || 0u64).first_seq(start);
+            let key = graph.reader("reader");
+            let ring = graph.build().unwrap();
+            let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
+            if tx.refreshes {
+                assert_eq!((start, plain(&tx)), (0u64.wrapping_sub(2048), 0), "stamps are old");
+                continue;
+            }
+            assert_eq!(plain(&tx), 1023, "a flush is due after 1,024 events");
+            publish(&mut tx, 1023);
+            assert_eq!(plain(&tx), 0);
+            publish(&mut tx, 1);
+            assert_eq!(plain(&tx), 1023);
+            publish(&mut tx, 1000);
+            assert_eq!(rx.poll(500, |_, _| ()).unwrap(), 500);
+            publish(&mut tx, 100);
+            assert!(tx.fetches && plain(&tx) == 408, "fetches end before the room does");
+            publish(&mut tx, 408);
+            assert_eq!(plain(&tx), 0);
+            publish(&mut tx, 1);
+            assert!(!tx.fetches && plain(&tx) == 15, "the room ends");
+            assert_eq!(rx.poll(4096, |_, _| ()).unwrap(), 2033);
+        }
+        let graph = crate::Graph::new(8, || 0u64);
+        let key = graph.reader("reader");
+        let ring = graph.build().unwrap();
+        let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
+        for (len, next, plain_until) in [(5, 5, 8), (1, 6, 8), (4, 10, 13), (4, 14, 16)] {
+            publish(&mut tx, len);
+            assert_eq!((tx.next, tx.plain_until), (next, plain_until), "the room or the lap ends");
+            if len != 1 {
+                assert!(rx.poll(8, |_, _| ()).unwrap() >= len);
+            }
+        }
     }
 }

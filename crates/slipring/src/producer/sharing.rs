@@ -22,9 +22,9 @@ impl sealed::Sharing for Single {
 
     #[inline(always)]
     fn reserve<E, L: Layout>(producer: &mut Producer<E, L>, len: u64) -> Result<u64, Refusal> {
-        let has_room = producer.limit.wrapping_sub(producer.next) >= len;
-        if !planted!("frontier-per-claim": has_room => false) {
-            producer.find_room(len)?;
+        let is_plain = producer.is_plain(producer.next, len);
+        if !planted!("frontier-per-claim": is_plain => false) {
+            producer.check_room(len)?;
         }
         planted!("claim-by-rmw": () => { producer.core.control.positions.claim().fetch_add(0, Relaxed); });
         Ok(producer.next)
@@ -42,6 +42,16 @@ impl sealed::Sharing for Single {
 
     fn left<E, L: Layout>(core: &Core<E, L>) {
         core.world.producer_left(&core.control);
+    }
+}
+
+impl<E, L: Layout> Producer<E, L> {
+    /// Checks that `len` positions are free, for a claim that is not plain.
+    #[cold]
+    #[inline(never)]
+    fn check_room(&mut self, len: u64) -> Result<(), Refusal> {
+        let has_room = self.limit.wrapping_sub(self.next) >= len;
+        if planted!("frontier-per-claim": has_room => false) { Ok(()) } else { self.find_room(len) }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::ring::partition::ShardIds;
 use crate::ring::positions::Positions;
 use crate::ring::slots::{Layout, Storage, View};
 use crate::ring::snapshot;
-use crate::ring::stamp::{self, MAX_RUN, Stamp};
+use crate::ring::stamp::{self, Lap, MAX_RUN, Stamp};
 use crate::ring::words::{PoolWord, ahead};
 use crate::ring::world::Watched;
 
@@ -162,20 +162,18 @@ impl<E, L: Layout> Core<E, L> {
     /// (stamp::I1), producers call [`Core::stamp_runs`] instead.
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
+        self.publish_in(&self.slots, self.slots.lap(seq), seq, len);
+    }
+
+    /// Like [`Core::publish`], for a caller that has a view of the slots, and the lap of `seq`.
+    #[inline(always)]
+    pub(crate) fn publish_in(&self, slots: &View<E, L>, lap: Lap, seq: u64, len: u64) {
         if len == 1 || len.wrapping_sub(1) < longest_run(MAX_RUN) && !self.control.plan.stamps_each
         {
-            self.stamp(seq, stamp::live(seq, self.slots.shift(), len));
+            self.stamp(slots, seq, lap.live(len));
         } else {
             self.stamp_runs(seq, len);
         }
-    }
-
-    /// Moves the producer's cursor to `end`, and so publishes all events before it. The caller is
-    /// the single producer, and has written these events. After the call, it must notify the queues
-    /// in `Plan::producer_notifies`.
-    #[inline(always)]
-    pub(crate) fn publish_to(&self, end: u64) {
-        self.control.positions.move_cursor(end);
     }
 
     /// Gives the slots `[seq, seq + len)` up: all stages pass over them.
@@ -189,7 +187,11 @@ impl<E, L: Layout> Core<E, L> {
         for offset in (0..len).rev() {
             let offset = twin!("buried-head-first": offset => len - 1 - offset);
             let at = seq.wrapping_add(offset);
-            self.stamp(at, stamp::tombstone(at, self.slots.shift(), (len - offset).min(most)));
+            self.stamp(
+                &self.slots,
+                at,
+                stamp::tombstone(at, self.slots.shift(), (len - offset).min(most)),
+            );
         }
         self.control.waits.notify(&self.control.plan.producer_notifies);
     }
@@ -220,14 +222,14 @@ impl<E, L: Layout> Core<E, L> {
         for head in (0..heads).rev() {
             let offset = twin!("first-run-first": head => heads - 1 - head) * step;
             let at = seq.wrapping_add(offset);
-            self.stamp(at, stamp::live(at, shift, (len - offset).min(most)));
+            self.stamp(&self.slots, at, stamp::live(at, shift, (len - offset).min(most)));
         }
     }
 
     #[inline(always)]
-    fn stamp(&self, seq: u64, word: u64) {
+    fn stamp(&self, slots: &View<E, L>, seq: u64, word: u64) {
         // SAFETY: slots::I1; the core is alive.
-        let slot = unsafe { &*self.slots.stamp(seq) };
+        let slot = unsafe { &*slots.stamp(seq) };
         #[cfg(slipring_loom)]
         if self.control.plan.seated_claims {
             return edge::slot_published::stamp_recorded(slot, word);

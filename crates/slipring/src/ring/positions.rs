@@ -214,13 +214,19 @@ impl Positions {
     /// Returns the cursor of a single producer: the position before which all events are published.
     #[inline]
     pub(crate) fn cursor(&self) -> u64 {
-        edge::cursor_moved::see(&self.lines[CURSOR_LINE])
+        edge::cursor_moved::see(self.cursor_word())
+    }
+
+    /// Returns the word of the producer's cursor, which stays where it is (`maybe_mapped::I1`). Its
+    /// accesses are those of `edge::cursor_moved`.
+    pub(crate) fn cursor_word(&self) -> &AtomicU64 {
+        &self.lines[CURSOR_LINE]
     }
 
     /// Stores `end` as the producer's cursor; the producer has written the events before `end`.
     #[inline(always)]
     pub(crate) fn move_cursor(&self, end: u64) {
-        edge::cursor_moved::move_to(&self.lines[CURSOR_LINE], end);
+        edge::cursor_moved::move_to(self.cursor_word(), end);
     }
 
     /// Returns the sentinel's line.

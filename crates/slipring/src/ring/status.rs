@@ -76,6 +76,15 @@ pub(crate) struct StatusWords {
     final_seq: AtomicU64,
 }
 
+impl StatusWords {
+    /// Returns `true` until the graph is halted or fails. The check costs one load of a line that
+    /// seldom changes.
+    #[inline(always)]
+    pub(crate) fn is_running(&self) -> bool {
+        self.bits.load(Relaxed) & (HALTED | FAILED) == 0
+    }
+}
+
 /// Number of words of a failure's text.
 const TEXT_WORDS: usize = 32;
 /// States of a failure record. A record that is begun has its party in the state's upper half, so
@@ -291,11 +300,15 @@ impl Status {
         self.words.bits.load(Relaxed) != 0
     }
 
-    /// Returns `true` until the graph is halted or fails. The check costs one load of a line that
-    /// seldom changes.
+    /// Returns the words, which do not move (`maybe_mapped::I1`).
+    pub(crate) fn words(&self) -> &StatusWords {
+        &self.words
+    }
+
+    /// See [`StatusWords::is_running`].
     #[inline(always)]
     pub(crate) fn is_running(&self) -> bool {
-        self.words.bits.load(Relaxed) & (HALTED | FAILED) == 0
+        self.words.is_running()
     }
 
     /// Fails with the error of [`Status::stopped`] if the graph was halted or has failed.
