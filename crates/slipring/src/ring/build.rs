@@ -96,12 +96,13 @@ pub(crate) fn build<E, L: Layout>(
         Ok(beside) => beside,
         Err(problem) => {
             // SAFETY: the slots were just allocated, and no handle has a view of them (I1).
-            unsafe { slots.0.free() };
+            unsafe { slots.0.free(settings.pages) };
             return Err(problem);
         }
     };
     // SAFETY: the slots were just allocated, for this core alone (I1).
-    let core = unsafe { Core::new(control, slots, shard_ids, L::World::of_heap()) };
+    let core =
+        unsafe { Core::new(control, (slots, settings.pages), shard_ids, L::World::of_heap()) };
     // SAFETY: the core is new, and nothing else fills it (I2).
     match unsafe { core.fill(factory) } {
         Ok(()) => {

@@ -18,6 +18,7 @@ use crate::base::panics::{drop_contained, panic_message};
 use crate::base::sync::{Relaxed, Statistic, longest_run, twin};
 use crate::errors::{Cause, Report};
 use crate::ring::control::Control;
+use crate::ring::memory::Pages;
 use crate::ring::owner_count::OwnerCount;
 use crate::ring::partition::ShardIds;
 #[cfg(doc)]
@@ -39,6 +40,8 @@ pub(crate) struct Core<E, L: Layout> {
     pub(crate) owners: OwnerCount,
     /// 1 while the slots hold events that the last owner must drop, else 0.
     filled: Statistic,
+    /// Pages of the slots, if they lie on the heap.
+    pages: Pages,
     /// The mapping in which the slots lie; `None` if they lie on the heap, where the core frees
     /// them.
     mapping: Option<Mapping>,
@@ -70,10 +73,11 @@ impl<E, L: Layout> Core<E, L> {
     /// Makes a [`Core`] from slots that are allocated and not filled yet. Its drop frees them.
     ///
     /// # Safety
-    /// The slots belong to no other [`Core`], and the caller does not free them.
+    /// The slots belong to no other [`Core`], were allocated on these `pages`, and the caller does
+    /// not free them.
     pub(crate) unsafe fn new(
         control: Control,
-        slots: View<E, L>,
+        (slots, pages): (View<E, L>, Pages),
         shard_ids: Box<[Option<ShardIds<E>>]>,
         world: L::World,
     ) -> Self {
@@ -86,6 +90,7 @@ impl<E, L: Layout> Core<E, L> {
             world,
             owners: OwnerCount::one(),
             filled: Statistic::new(0),
+            pages,
             mapping: None,
         }
     }
@@ -102,7 +107,7 @@ impl<E, L: Layout> Core<E, L> {
         mapping: Mapping,
     ) -> Self {
         // SAFETY: the core of a mapping frees no slots.
-        let mut core = unsafe { Core::new(control, slots, shard_ids, world) };
+        let mut core = unsafe { Core::new(control, (slots, Pages::default()), shard_ids, world) };
         core.mapping = Some(mapping);
         core
     }
@@ -523,7 +528,7 @@ impl<E, L: Layout> Drop for Core<E, L> {
         debug_assert_eq!(self.filled.load(Relaxed), 0);
         if self.mapping.is_none() {
             // SAFETY: I1: no handle, so no view, is left.
-            unsafe { self.slots.0.free() };
+            unsafe { self.slots.0.free(self.pages) };
         }
         // An observer may have failed the graph after the graph's handles were dropped, so a
         // failure may still be stored.

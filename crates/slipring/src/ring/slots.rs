@@ -143,8 +143,9 @@ pub unsafe trait Storage<E>: Copy {
     /// Frees the memory, without dropping events.
     ///
     /// # Safety
-    /// The owner calls `free` once, and uses no view of the storage afterwards.
-    unsafe fn free(self);
+    /// The owner calls `free` once, and uses no view of the storage afterwards. `pages` is the
+    /// argument of the storage's allocation.
+    unsafe fn free(self, pages: Pages);
 
     /// Stores the blank stamps of a ring that begins at `start`, and then makes the events. If the
     /// factory panics, the call drops the events that it has made, and the error has the index of
@@ -222,22 +223,21 @@ impl<E> Slot<E> {
 /// See [`Interleaved`].
 #[doc(hidden)]
 pub struct InterleavedStorage<E> {
-    slots: NonNull<Slot<E>>,
+    /// Address of the first slot. It is no `NonNull`, here and in the other layout: a batch holds a
+    /// copy, and each caller of a blocking call would check the copy to tell a batch from an error.
+    slots: *mut Slot<E>,
     mask: u64,
     shift: u32,
-    pages: Pages,
 }
 
 /// See [`Contiguous`].
 #[doc(hidden)]
 pub struct ContiguousStorage<E> {
-    /// Array of one stamp per event; empty if not `stamped`.
-    stamps: NonNull<AtomicU64>,
-    events: NonNull<UnsafeCell<E>>,
+    /// Array of one stamp per event; `None` if the storage has no stamps.
+    stamps: Option<NonNull<AtomicU64>>,
+    events: *mut UnsafeCell<E>,
     mask: u64,
     shift: u32,
-    stamped: bool,
-    pages: Pages,
 }
 
 /// The slots of the layout [`Strided`]. `E` stands for the beginning of a block, and is zero-sized.
@@ -336,10 +336,9 @@ unsafe impl<E> Storage<E> for InterleavedStorage<E> {
     fn allocate(capacity: usize, _stamped: bool, pages: Pages) -> Option<Self> {
         let slots = allocate_array(capacity * Slot::<E>::step(), pages)?;
         Some(InterleavedStorage {
-            slots,
+            slots: slots.as_ptr(),
             mask: capacity as u64 - 1,
             shift: capacity.trailing_zeros(),
-            pages,
         })
     }
     #[inline(always)]
@@ -371,9 +370,12 @@ unsafe impl<E> Storage<E> for InterleavedStorage<E> {
     fn bytes_per_slot(_stamped: bool) -> usize {
         size_of::<Slot<E>>()
     }
-    unsafe fn free(self) {
+    unsafe fn free(self, pages: Pages) {
         // SAFETY: the caller's promise.
-        unsafe { free_array(self.slots, (self.mask as usize + 1) * Slot::<E>::step(), self.pages) }
+        unsafe {
+            let slots = NonNull::new_unchecked(self.slots);
+            free_array(slots, (self.mask as usize + 1) * Slot::<E>::step(), pages);
+        }
     }
 }
 
@@ -382,7 +384,7 @@ impl<E> InterleavedStorage<E> {
     #[inline(always)]
     fn slot(&self, seq: u64) -> *mut Slot<E> {
         // SAFETY: the array has a step for each masked index.
-        unsafe { self.slots.as_ptr().add((seq & self.mask) as usize * Slot::<E>::step()) }
+        unsafe { self.slots.add((seq & self.mask) as usize * Slot::<E>::step()) }
     }
 
     /// Returns the view of slots that lie in a mapping. `capacity` is a power of two.
@@ -392,10 +394,9 @@ impl<E> InterleavedStorage<E> {
     /// are. No caller frees the slots by [`Storage::free`].
     pub(crate) unsafe fn at(first: NonNull<u8>, capacity: usize) -> Self {
         InterleavedStorage {
-            slots: first.cast(),
+            slots: first.cast().as_ptr(),
             mask: capacity as u64 - 1,
             shift: capacity.trailing_zeros(),
-            pages: Pages::Ordinary,
         }
     }
 }
@@ -403,25 +404,24 @@ impl<E> InterleavedStorage<E> {
 // SAFETY: as for `InterleavedStorage`.
 unsafe impl<E> Storage<E> for ContiguousStorage<E> {
     fn allocate(capacity: usize, stamped: bool, pages: Pages) -> Option<Self> {
-        let count = if stamped { capacity } else { 0 };
-        let stamps = allocate_array(count, pages)?;
+        let stamps = if stamped { Some(allocate_array(capacity, pages)?) } else { None };
         let Some(events) = allocate_array(capacity, pages) else {
-            // SAFETY: the array was just allocated with this length and these pages.
-            unsafe { free_array(stamps, count, pages) };
+            if let Some(stamps) = stamps {
+                // SAFETY: the array was just allocated with this length and these pages.
+                unsafe { free_array(stamps, capacity, pages) };
+            }
             return None;
         };
         Some(ContiguousStorage {
             stamps,
-            events,
+            events: events.as_ptr(),
             mask: capacity as u64 - 1,
             shift: capacity.trailing_zeros(),
-            stamped,
-            pages,
         })
     }
     #[inline(always)]
     fn stamped(&self) -> bool {
-        self.stamped
+        self.stamps.is_some()
     }
     #[inline(always)]
     fn mask(&self) -> u64 {
@@ -433,15 +433,14 @@ unsafe impl<E> Storage<E> for ContiguousStorage<E> {
     }
     #[inline(always)]
     fn stamp(&self, seq: u64) -> *const AtomicU64 {
-        debug_assert!(self.stamped);
         // SAFETY: the caller promises that the storage has stamps, and the masked index is inside
         // of their array.
-        unsafe { self.stamps.as_ptr().add((seq & self.mask) as usize) }
+        unsafe { self.stamps.unwrap_unchecked().as_ptr().add((seq & self.mask) as usize) }
     }
     #[inline(always)]
     fn event(&self, seq: u64) -> *mut E {
         // SAFETY: the masked index is inside the array; `raw_get` makes no reference.
-        unsafe { UnsafeCell::raw_get(self.events.as_ptr().add((seq & self.mask) as usize)) }
+        unsafe { UnsafeCell::raw_get(self.events.add((seq & self.mask) as usize)) }
     }
     #[inline(always)]
     fn stride(&self) -> usize {
@@ -450,12 +449,14 @@ unsafe impl<E> Storage<E> for ContiguousStorage<E> {
     fn bytes_per_slot(stamped: bool) -> usize {
         size_of::<E>() + if stamped { size_of::<AtomicU64>() } else { 0 }
     }
-    unsafe fn free(self) {
+    unsafe fn free(self, pages: Pages) {
+        let capacity = self.mask as usize + 1;
         // SAFETY: the caller's promise.
         unsafe {
-            let count = if self.stamped { self.mask as usize + 1 } else { 0 };
-            free_array(self.stamps, count, self.pages);
-            free_array(self.events, self.mask as usize + 1, self.pages);
+            if let Some(stamps) = self.stamps {
+                free_array(stamps, capacity, pages);
+            }
+            free_array(NonNull::new_unchecked(self.events), capacity, pages);
         }
     }
 }
@@ -495,7 +496,7 @@ unsafe impl<E> Storage<E> for StridedStorage<E> {
     fn bytes_per_slot(_stamped: bool) -> usize {
         0
     }
-    unsafe fn free(self) {}
+    unsafe fn free(self, _pages: Pages) {}
 }
 
 /// An array in a mapping, with a constant distance from one element to the next.

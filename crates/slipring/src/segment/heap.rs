@@ -43,7 +43,7 @@ unsafe impl Sync for Words {}
 impl Drop for Words {
     fn drop(&mut self) {
         // SAFETY: each ring keeps the words, so no view of the slots is left.
-        unsafe { self.slots.free() }
+        unsafe { self.slots.free(Pages::Ordinary) }
     }
 }
 
