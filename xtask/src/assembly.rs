@@ -177,7 +177,7 @@ mod tests {
     ];
     const RELEASES: [&str; 7] = [
         "movq\t%r8, 96(%rdi)",
-        "movq\t%r8, (%rsi,%rax)",
+        "movq\t%r8, (%rax)",
         "#MEMBARRIER",
         "movq\t24(%rax,%r8), %r8",
         "testl\t%r8d, %r8d",

@@ -14,6 +14,8 @@ use crate::ring::world::World;
 pub trait Role {
     /// Whether the position may start in the middle of a run.
     const STARTS_MID_RUN: bool = false;
+    /// Number of bits by which a release shifts the stored position to the left.
+    const RELEASE_SHIFT: u32 = 0;
     /// Whether `SequentialPosition::release` samples latencies.
     const SAMPLES: bool = true;
 
@@ -89,6 +91,8 @@ pub struct MemberRole {
 
 impl Role for MemberRole {
     const STARTS_MID_RUN: bool = true;
+    /// The lowest bit of a member's line marks an idle seat (`IDLE`).
+    const RELEASE_SHIFT: u32 = 1;
 
     fn find_damage(&self) {
         self.damaged.set(true);

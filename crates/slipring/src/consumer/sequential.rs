@@ -3,16 +3,22 @@
 //!
 //! The search for available events is in [`search`]. This module moves the position over events,
 //! releases them, and finds the stream's end. The module [`position`](crate::consumer::position)
-//! states the invariants.
+//! states the invariants of all positions.
+//!
+//! Invariants
+//! - I1: `line` is a line of the ring that `state.core` keeps alive (positions::I5), so its word is
+//!   valid while the position lives.
 
 mod search;
 
+use crate::base::edge;
 use crate::base::sync::twin;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, Runs};
 use crate::consumer::role::{Role, StageRole};
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::WaitError;
 use crate::ring::owner::Owner;
+use crate::ring::positions::ReleaseLine;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Stamp;
 use crate::ring::waits::Place;
@@ -28,11 +34,8 @@ pub(crate) type StagePosition<E, L> = SequentialPosition<E, L, StageRole>;
 pub struct SequentialPosition<E, L: Layout, R: Role> {
     state: ConsumerState<E, L>,
     role: R,
-    /// Index of the line to which `release` stores the position.
-    line: usize,
-    /// Number of bits by which `release` shifts the stored position to the left: 1 for a member of
-    /// a tap, else 0.
-    shift: u32,
+    /// The line to which `release` stores the position.
+    line: ReleaseLine,
     /// Whether the position finds available events by loading stamps instead of a frontier.
     reads_stamps: bool,
     /// Whether the producer's cursor alone decides how far the position may go.
@@ -60,25 +63,6 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     at_last_release: Checkpoint,
 }
 
-/// The line to which a position is released.
-pub(crate) struct ReleaseLine {
-    index: usize,
-    /// Number of bits by which the stored position is shifted to the left.
-    shift: u32,
-}
-
-impl ReleaseLine {
-    /// Returns the line of a stage or of a shard, which holds the position itself.
-    pub(crate) fn of_stage(index: usize) -> ReleaseLine {
-        ReleaseLine { index, shift: 0 }
-    }
-
-    /// Returns the line of a tap's member, whose lowest bit marks an idle seat (`IDLE`).
-    pub(crate) fn of_member(index: usize) -> ReleaseLine {
-        ReleaseLine { index, shift: 1 }
-    }
-}
-
 /// The values that a retry restores in a position, in addition to `next`.
 struct Checkpoint {
     live_end: u64,
@@ -100,22 +84,22 @@ impl<E, L: Layout> StagePosition<E, L> {
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line);
         let place = Place { party: stage, at: start };
-        SequentialPosition::begin(core, place, ReleaseLine::of_stage(line), StageRole, learned)
+        SequentialPosition::begin(core, place, line, StageRole, learned)
     }
 }
 
 impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
-    /// Creates a position at `place` that stores its releases to `line`. The stages before the
-    /// position's stage have released every event before `place.at`.
+    /// Creates a position at `place` that stores its releases to line number `line`. The stages
+    /// before the position's stage have released every event before `place.at`.
     pub(crate) fn begin(
         core: Owner<E, L>,
         place: Place,
-        line: ReleaseLine,
+        line: usize,
         role: R,
         learned: HandleLearner,
     ) -> Self {
         let Place { party: stage, at } = place;
-        let ReleaseLine { index: line, shift } = line;
+        let line = core.control.positions.release_line(line);
         let reads_stamps = core.control.plan.reads_stamps(stage);
         let plan = &core.control.plan;
         let follows_cursor = !reads_stamps
@@ -126,7 +110,6 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             state: ConsumerState::new(core, stage, learned),
             role,
             line,
-            shift,
             reads_stamps,
             follows_cursor,
             started_at: at,
@@ -256,6 +239,18 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         if L::World::SHARED && ended.is_none() { self.false_end() } else { ended }
     }
 
+    /// Releases every position before `end`, which is `next`.
+    #[inline(always)]
+    fn release_at(&mut self, end: u64) {
+        self.released = end;
+        twin!("boundary-late": self.role.bound(self.live_end) => ());
+        // SAFETY: I1.
+        let line = unsafe { self.line.word() };
+        edge::released::release(line, end << R::RELEASE_SHIFT);
+        self.state.control().waits.notify(self.state.notifies());
+        twin!("boundary-late": () => self.role.bound(self.live_end));
+    }
+
     /// Samples latencies of the events that are about to be released, and saves the values that a
     /// retry restores.
     #[cold]
@@ -291,7 +286,7 @@ impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for SequentialPosition<E, L, 
 
     #[inline(always)]
     fn line(&self) -> usize {
-        self.line
+        self.line.index()
     }
 
     #[inline(always)]
@@ -322,10 +317,7 @@ impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for SequentialPosition<E, L, 
             if self.state.bookkeeping {
                 self.prepare_release();
             }
-            self.released = self.next;
-            twin!("boundary-late": self.role.bound(self.live_end) => ());
-            self.state.control().release(self.line, self.next << self.shift, self.state.notifies());
-            twin!("boundary-late": () => self.role.bound(self.live_end));
+            self.release_at(self.next);
         }
     }
 

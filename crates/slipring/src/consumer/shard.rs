@@ -20,7 +20,7 @@ use crate::base::sync::twin;
 use crate::consumer::drive::GATHER_AT_LEAST;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, Runs};
 use crate::consumer::role::{Role, ShardRole};
-use crate::consumer::sequential::{ReleaseLine, SequentialPosition};
+use crate::consumer::sequential::SequentialPosition;
 use crate::errors::WaitError;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
@@ -56,7 +56,6 @@ impl<E, L: Layout> ShardPosition<E, L> {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line + shard);
         let role = ShardRole { shard: shard as u32 };
         let place = Place { party: stage, at: start };
-        let line = ReleaseLine::of_stage(line);
         let sequence = SequentialPosition::begin(core, place, line, role, learned);
         ShardPosition::over(sequence, shard)
     }

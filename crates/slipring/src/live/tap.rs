@@ -24,7 +24,7 @@ use crate::base::sync::{Arc, Relaxed, Weak, twin};
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Joined, Reading};
 use crate::consumer::role::MemberRole;
-use crate::consumer::sequential::{ReleaseLine, SequentialPosition};
+use crate::consumer::sequential::SequentialPosition;
 use crate::errors::{BuildError, SubscribeError};
 use crate::live::stage_ref::StageRef;
 use crate::ring::core::Core;
@@ -372,8 +372,8 @@ pub(crate) fn join<E, L: Layout>(
         control.release_member(stage, seat);
         return Err(SubscribeError::NotRunning);
     };
-    let (place, line) = (Place { party: stage, at }, ReleaseLine::of_member(bound));
-    Ok(Consumer::joined(SequentialPosition::begin(owner, place, line, member, learned)))
+    let place = Place { party: stage, at };
+    Ok(Consumer::joined(SequentialPosition::begin(owner, place, bound, member, learned)))
 }
 
 #[cfg(all(test, not(slipring_loom)))]

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use crate::base::sync::twin;
 use crate::consumer::position::{Availability, ConsumerState};
 use crate::consumer::role::Role;
-use crate::consumer::sequential::{ReleaseLine, SequentialPosition};
+use crate::consumer::sequential::SequentialPosition;
 use crate::consumer::shard::ShardPosition;
 use crate::consumer::waiting::Counting;
 use crate::errors::WaitError;
@@ -129,7 +129,6 @@ pub(crate) fn position<E, L: Layout>(
     };
     let learned = control.learner(stage);
     let place = Place { party: stage, at: released };
-    let line = ReleaseLine::of_stage(line);
     let mut position = SequentialPosition::begin(core, place, line, role, learned);
     twin!("boundary-ignored": position.know_until(boundary) => ());
     position

@@ -22,6 +22,10 @@
 //!   lap behind it. A worker whose chunk crosses a multiple of 2^32 stores the chunk's end as the
 //!   landmark before it releases the chunk, and until that release the claim word stays within one
 //!   lap of the chunk's start, not counting a ticket for each seat (`worker::I6`).
+//! - I5: the lines stay where they are while the positions live. A handle with a [`ReleaseLine`]
+//!   keeps its ring alive, and so the ring's positions.
+
+use std::ptr::NonNull;
 
 use crate::base::edge;
 use crate::base::maybe_mapped::MaybeMapped;
@@ -34,6 +38,37 @@ use crate::ring::words::{ClaimWord, IDLE, PoolWord, SeatedClaim, ahead, bound_ah
 /// The shared positions of a ring.
 pub(crate) struct Positions {
     lines: MaybeMapped<[Line<AtomicU64>]>,
+}
+
+/// A direct pointer to the line to which a handle releases. Without it, each release would load the
+/// address and the number of the ring's lines, and check the line's index.
+pub(crate) struct ReleaseLine {
+    index: usize,
+    word: NonNull<AtomicU64>,
+}
+
+// SAFETY: the pointer is only used as a reference to an atomic word, which any thread may access
+// while the ring is alive (I5).
+unsafe impl Send for ReleaseLine {}
+// SAFETY: as above.
+unsafe impl Sync for ReleaseLine {}
+
+impl ReleaseLine {
+    /// Returns the line's number in the plan.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Returns the line's word.
+    ///
+    /// # Safety
+    /// The ring to which the line belongs is alive (I5).
+    #[inline(always)]
+    pub(crate) unsafe fn word(&self) -> &AtomicU64 {
+        // SAFETY: the caller keeps the ring alive.
+        unsafe { self.word.as_ref() }
+    }
 }
 
 impl Positions {
@@ -66,6 +101,11 @@ impl Positions {
     #[inline(always)]
     pub(crate) fn line(&self, line: usize) -> &AtomicU64 {
         &self.lines[line]
+    }
+
+    /// Returns line number `index` for a handle that releases to this line.
+    pub(crate) fn release_line(&self, index: usize) -> ReleaseLine {
+        ReleaseLine { index, word: NonNull::from(self.line(index)) }
     }
 
     /// Returns the line of the claim word, which only rings with many producers use.
