@@ -84,8 +84,7 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
         let Batch { len, position, .. } = self;
         if len != 0 {
             position.count_batch();
-            position.advance(len, len);
-            position.release();
+            position.pass(len);
         }
     }
 
@@ -116,8 +115,7 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
         }
         let count = count as u64;
         self.position.state_mut().has_new_counts = true;
-        self.position.advance(count, count);
-        self.position.release();
+        self.position.pass(count);
         self.len -= count;
         if self.len == 0 {
             self.position.count_batch();

@@ -187,18 +187,67 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         if Self::PAUSES {
             self.position.state_mut().calls.pause();
         }
-        let mut handled = 0;
-        let least = if self.position.state().is_sparse { 0 } else { GATHER_AT_LEAST };
-        let max_held = (self.position.state().core.capacity() / 4).max(1);
+        let handled = match max {
+            1 => self.poll_single(&mut handler),
+            _ => self.poll_many(max, &mut handler),
+        };
+        if Self::PAUSES && max != 0 {
+            self.position.state_mut().calls.found(handled, max);
+        }
+        if handled != 0 {
+            self.position.state_mut().is_sparse = handled < SPARSE;
+            self.position.count_batch();
+        } else {
+            self.position.release(); // events that the handle holds
+            if max != 0
+                && let Some(closed) = self.ended_or_refused()
+            {
+                return Err(closed);
+            }
+        }
+        Ok(handled as usize)
+    }
+
+    /// Handles and releases an event, if one is available, and returns the number of handled
+    /// events.
+    #[inline(always)]
+    fn poll_single<H: Handler<E, L>>(&mut self, handler: &mut H) -> u64 {
+        if !self.position.poll_single() {
+            return 0;
+        }
+        // If the handler panics, the guard releases the events that the handle holds.
+        let guard = ReleaseOnDrop { consumer: self };
+        let position = &guard.consumer.position;
+        // SAFETY: the event was just polled (position::I2). The position releases nothing while
+        // `guard` is borrowed.
+        let lent = unsafe { LentEvents::new(position.state(), position.next(), 1, 1) };
+        if let Err(fault) = handler.handle(lent, &mut Progress::default()) {
+            unreachable!("a closure without errors returned one: {fault}");
+        }
+        std::mem::forget(guard);
+        self.position.pass_single();
+        1
+    }
+
+    /// Handles and releases up to `max` available events, and returns their number.
+    #[inline(always)]
+    fn poll_many<H: Handler<E, L>>(&mut self, max: u64, handler: &mut H) -> u64 {
         // The guard releases the handled events if the handler panics.
         let guard = ReleaseOnDrop { consumer: self };
+        let position = &mut guard.consumer.position;
+        let mut handled = 0;
+        // If the last call found few events, this call handles the first events one by one. Behind
+        // these, the events come densely, and it gathers them.
+        let (mut least, mut stride) = match position.state().is_sparse {
+            true => (0, GATHER_AT_LEAST),
+            false => (GATHER_AT_LEAST, u64::MAX),
+        };
         while handled < max {
-            let position = &mut guard.consumer.position;
-            let upcoming = find_next(position, least, max - handled);
+            let upcoming = find_next(position, least, stride.min(max - handled));
             if upcoming.len == 0 {
                 break;
             }
-            let (progress, outcome) = handle_next(position, &mut handler, &upcoming);
+            let (progress, outcome) = handle_next(position, handler, &upcoming);
             if let Err(fault) = outcome {
                 unreachable!("a closure without errors returned one: {fault}");
             }
@@ -210,25 +259,19 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             {
                 break;
             }
+            if handled == max {
+                break;
+            }
             // If a call held the whole ring, the producer would have no slot to fill meanwhile.
+            let max_held = (position.state().core.capacity() / 4).max(1);
             if position.next().wrapping_sub(position.first_unreleased()) >= max_held {
                 position.release();
             }
+            (least, stride) = (GATHER_AT_LEAST, u64::MAX);
         }
         std::mem::forget(guard);
         self.position.release();
-        if Self::PAUSES && max != 0 {
-            self.position.state_mut().calls.found(handled, max);
-        }
-        if handled != 0 {
-            self.position.state_mut().is_sparse = handled < SPARSE;
-            self.position.count_batch();
-        } else if max != 0
-            && let Some(closed) = self.ended_or_refused()
-        {
-            return Err(closed);
-        }
-        Ok(handled as usize)
+        handled
     }
 
     /// Handles every event until the stream ends. Returns the number of handled events.

@@ -152,19 +152,27 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// - [`WaitError::PeerDead`], in segments: a process that holds the call up has died.
     /// - [`WaitError::NameLost`], in segments: the name no longer refers to the segment's file.
     /// - [`WaitError::Damaged`], in segments: its words contradict each other.
-    #[inline]
+    #[inline(always)]
     pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, WaitError> {
-        match self.wait_for(max, None) {
-            Ok(len) => {
-                #[cfg(debug_assertions)]
-                if len != 0 {
-                    self.warn_if_unreleased();
-                }
-                Ok(self.lend(len))
-            }
-            Err(Unmet::Ended(closed)) => Err(closed),
-            Err(Unmet::TimedOut) => Err(WaitError::TimedOut(self.awaited())),
+        let len = match self.look(max)? {
+            0 if max != 0 => self.wait_for_batch(max)?,
+            len => len,
+        };
+        #[cfg(debug_assertions)]
+        if len != 0 {
+            self.warn_if_unreleased();
         }
+        Ok(self.lend(len))
+    }
+
+    /// Waits for a batch, after a call that found no event.
+    #[cold]
+    #[inline(never)]
+    fn wait_for_batch(&mut self, max: usize) -> Result<u64, WaitError> {
+        self.wait_until_found(max, None).map_err(|unmet| match unmet {
+            Unmet::Ended(closed) => closed,
+            Unmet::TimedOut => WaitError::TimedOut(self.awaited()),
+        })
     }
 
     /// Warns if a loop of the user seems to release no batch, because it gets the same events for
@@ -293,7 +301,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
 
     /// Returns the number of events that are available now, at most `max`. Fails only if this
     /// handle must stop before the stream's end.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn available(&mut self, max: usize) -> Result<u64, WaitError> {
         self.position.check()?;
         self.position.limit_chunk(max as u64);
@@ -309,7 +317,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
 
     /// Like [`Consumer::available`], but for a call from the user's own loop, which may pause
     /// first.
-    #[inline]
+    #[inline(always)]
     fn look(&mut self, max: usize) -> Result<u64, WaitError> {
         if Self::PAUSES {
             self.position.state_mut().calls.pause();
@@ -322,14 +330,18 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Waits until events are available, and returns the number of available events, at most `max`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, Unmet> {
+        let len = self.look(max)?;
+        if len != 0 || max == 0 { Ok(len) } else { self.wait_until_found(max, deadline) }
+    }
+
+    /// Like [`Consumer::wait_for`], for a call that has just found no event.
+    #[cold]
+    #[inline(never)]
+    fn wait_until_found(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, Unmet> {
         let mut waited = false;
         loop {
-            let len = self.look(max)?;
-            if len != 0 || max == 0 {
-                return Ok(len);
-            }
             if let Some(closed) = self.position.ended() {
                 self.position.flush_if_new();
                 return Err(closed.into());
@@ -349,6 +361,10 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 state.calls.waited(state.polls);
             }
             waited = true;
+            let len = self.look(max)?;
+            if len != 0 {
+                return Ok(len);
+            }
         }
     }
 
@@ -462,8 +478,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// Releases the next `len` events, which the last call lent and which were not released since.
     pub(crate) fn release_next(&mut self, len: u64) {
         self.position.count_batch();
-        self.position.advance(len, len);
-        self.position.release();
+        self.position.pass(len);
     }
 }
 

@@ -51,11 +51,20 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     fn handled(&self) -> u64;
 
     /// Moves `next` over `len` handled events, without a release. At least `found` events from
-    /// `next` on are known to be published.
+    /// `next` on are known to be published. `found` is less than `len` if the last poll found the
+    /// handled events.
     fn advance(&mut self, len: u64, found: u64);
 
     /// Releases every event before `next`, and notifies the parties that may wait for the release.
     fn release(&mut self);
+
+    /// Moves `next` over `len` handled events that the last poll found, at least one, and releases
+    /// them.
+    #[inline(always)]
+    fn pass(&mut self, len: u64) {
+        self.advance(len, 0);
+        self.release();
+    }
 
     /// Moves `next` back to the position of the last release.
     fn rewind(&mut self);
@@ -101,6 +110,21 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// Returns the number of available events from `next` on, at most `max`. Reads shared words
     /// only if the position knows of no available event.
     fn poll(&mut self, max: u64) -> u64;
+
+    /// Like [`Availability::poll`] for a single event. Returns whether an event is available.
+    #[inline(always)]
+    fn poll_single(&mut self) -> bool {
+        self.poll(1) != 0
+    }
+
+    /// Moves `next` over the event that [`Availability::poll_single`] has found, and over events
+    /// behind it that this position does not handle, and releases them.
+    #[inline(always)]
+    fn pass_single(&mut self) {
+        self.advance(1, 0);
+        self.is_exhausted(false);
+        self.release();
+    }
 
     /// Like [`Availability::poll`], but continues until `least` events are found or no further
     /// event is available.
@@ -416,7 +440,10 @@ impl<E, L: Layout> ConsumerState<E, L> {
     /// Tells the model checker that this stage accesses the events of `[first, first + len)`.
     #[inline(always)]
     pub(crate) fn touch(&self, first: u64, len: u64) {
-        self.core.touch(first, len, self.plan().access == Access::Write);
+        // Other builds must not look the stage up in the plan, which would cost a bounds check.
+        if cfg!(any(slipring_loom, slipring_coherence)) {
+            self.core.touch(first, len, self.plan().access == Access::Write);
+        }
     }
 
     /// Fails the graph, unless the graph has ended. Called when a handle is dropped although its

@@ -301,7 +301,7 @@ impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for SequentialPosition<E, L, 
 
     #[inline(always)]
     fn advance(&mut self, len: u64, found: u64) {
-        debug_assert!(len <= found);
+        debug_assert!(len <= found.max(self.known()));
         if self.state.bookkeeping {
             self.state.partition(self.next, len);
         }
@@ -319,6 +319,19 @@ impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for SequentialPosition<E, L, 
             }
             self.release_at(self.next);
         }
+    }
+
+    /// Like the trait's method, with one check for all extra work.
+    #[inline(always)]
+    fn pass(&mut self, len: u64) {
+        debug_assert!((1..=self.known()).contains(&len));
+        let end = self.next.wrapping_add(len);
+        if self.state.bookkeeping {
+            self.advance(len, 0);
+            self.prepare_release();
+        }
+        self.next = end;
+        self.release_at(end);
     }
 
     fn rewind(&mut self) {
@@ -369,7 +382,21 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
         self.lend(self.known().min(max))
     }
 
-    #[inline]
+    #[inline(always)]
+    fn poll_single(&mut self) -> bool {
+        let found = self.find_any();
+        if found {
+            self.lend(1);
+        }
+        found
+    }
+
+    #[inline(always)]
+    fn pass_single(&mut self) {
+        self.pass(1);
+    }
+
+    #[inline(always)]
     fn gather(&mut self, least: u64, max: u64) -> u64 {
         let known = self.find(least);
         if known == 0 { 0 } else { self.lend(known.min(max)) }

@@ -186,9 +186,20 @@ impl CallSpacing {
         self.empty = self.empty.saturating_add(polls);
     }
 
-    /// Notes that a call, which asked for at most `max` events, found `len`.
-    #[inline]
+    /// Notes that a call, which asked for at most `max` events, found `len`. The call has begun
+    /// with [`CallSpacing::pause`].
+    #[inline(always)]
     pub(crate) fn found(&mut self, len: u64, max: u64) {
+        // No pause follows a call that got as many events as it asked for.
+        if len == max && !self.spacing.paused_densely {
+            self.empty = 0;
+        } else {
+            self.learn(len, max);
+        }
+    }
+
+    #[inline(never)]
+    fn learn(&mut self, len: u64, max: u64) {
         if len == 0 {
             self.empty = self.empty.saturating_add(1);
             return;

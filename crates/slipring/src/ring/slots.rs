@@ -24,6 +24,7 @@ use crate::base::edge;
 use crate::base::sync::{AtomicU64, planted};
 use crate::ring::memory::{Pages, allocate_array, free_array};
 use crate::ring::stamp::{self, Lap, Stamp};
+use crate::ring::words::ahead;
 use crate::ring::world::{OneProcess, World};
 
 /// A layout of slots in memory: [`Interleaved`] or [`Contiguous`].
@@ -314,6 +315,26 @@ impl<E, L: Layout> View<E, L> {
     #[inline(always)]
     pub(crate) fn is_run_of(&self, seq: u64, len: u64) -> bool {
         self.word_at(seq) == self.lap(seq).live(len)
+    }
+
+    /// Returns the end of the consecutive runs from `seq` on that have exactly `len` events each.
+    /// Looks at no run that begins at `until` or behind it. The distance to `until` is at most a
+    /// lap.
+    #[inline]
+    pub(crate) fn end_of_runs(&self, mut seq: u64, until: u64, len: u64) -> u64 {
+        while ahead(until, seq) > 0 {
+            // Up to the ring's end, all runs of this length have the same stamp.
+            let straight = self.mask() + 1 - (seq & self.mask());
+            let bend = seq.wrapping_add(straight.min(until.wrapping_sub(seq)));
+            let stamp = self.lap(seq).live(len);
+            while ahead(bend, seq) > 0 {
+                if self.word_at(seq) != stamp {
+                    return seq;
+                }
+                seq = seq.wrapping_add(len);
+            }
+        }
+        seq
     }
 
     /// Returns the run or the tombstone that the stamp of position `seq` describes.

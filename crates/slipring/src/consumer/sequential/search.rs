@@ -38,8 +38,11 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
 
     /// Searches until `least` events are known or no further event is available, and lends none.
     /// Returns the number of known events.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&mut self, least: u64) -> u64 {
+        if self.known() >= least {
+            return self.known();
+        }
         if !self.reads_stamps {
             self.find_to_limit(least);
             return if self.keep_within_ring() { self.known() } else { 0 };
@@ -47,19 +50,23 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         if !self.find_any() {
             return 0;
         }
+        if self.known() < least { self.find_more(least) } else { self.known() }
+    }
+
+    /// Like [`SequentialPosition::find`], for a position that reads stamps and knows of an event.
+    #[inline(never)]
+    fn find_more(&mut self, least: u64) -> u64 {
         let (slots, mut end) = (self.state.slots, self.live_end);
-        // Other processes write the stamps of a segment, so the walk is bounded by the ring.
-        let least = if L::World::SHARED { least.min(self.state.core.capacity()) } else { least };
-        while end.wrapping_sub(self.next) < least
+        // At most a ring of events is available. The stamps of a segment may claim more, because
+        // other processes write them, so the walk is bounded by the ring.
+        let until = self.next.wrapping_add(least.min(self.state.core.capacity()));
+        while ahead(until, end) > 0
             && let Stamp::Live(run) = slots.run_at(end)
         {
-            end = end.wrapping_add(run);
-            // The loop guesses that the next run is as long as the previous one. While runs stay
-            // equally long, branch prediction lets the processor load the next stamp before the
-            // previous one has arrived.
-            while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
-                end = end.wrapping_add(run);
-            }
+            // The walk guesses that the next runs are as long as this one. While runs stay equally
+            // long, branch prediction lets the processor load the next stamp before the previous
+            // one has arrived.
+            end = slots.end_of_runs(end.wrapping_add(run), until, run);
         }
         self.live_end = end;
         if self.keep_within_ring() { self.known() } else { 0 }
@@ -121,10 +128,31 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     /// is known.
     #[inline(always)]
     pub(super) fn find_any(&mut self) -> bool {
+        if self.next != self.live_end {
+            return true;
+        }
+        if self.reads_stamps {
+            let next = self.next;
+            match self.state.slots.run_at(next) {
+                Stamp::Live(len) => {
+                    self.live_end = next.wrapping_add(len);
+                    return self.keep_within_ring();
+                }
+                Stamp::Unpublished if !R::STARTS_MID_RUN || !self.is_midway() => return false,
+                Stamp::Unpublished | Stamp::Tombstone(_) => {}
+            }
+        }
+        self.find_any_in_rounds()
+    }
+
+    /// Like [`SequentialPosition::find_any`], for a position that knows of no event. Each round
+    /// finds events, or passes over tombstones.
+    #[inline(never)]
+    fn find_any_in_rounds(&mut self) -> bool {
         let mut rounds = 0;
         while self.next == self.live_end {
-            // A round that finds no event passes over tombstones. Another process could stamp
-            // tombstones as fast as this one passes over them, so the number of rounds is limited.
+            // Another process could stamp tombstones as fast as this one passes over them, so the
+            // number of rounds is limited.
             if L::World::SHARED {
                 if rounds == TOMBSTONE_ROUNDS {
                     return false;
@@ -140,7 +168,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
 
     /// Loads a stamp or a frontier, then moves `live_end` or passes over a tombstone. Returns
     /// `true` if the position made progress; another call may then find more events.
-    #[inline(always)]
+    #[inline]
     fn extend(&mut self) -> bool {
         if !self.reads_stamps {
             return self.extend_to_limit();
