@@ -16,7 +16,7 @@ use Access::{Read, Write};
 
 /// Settings under which idle workers draw tickets: no thread sleeps, and each has a core.
 fn awake() -> Settings {
-    Settings { cores: Some(8), ..settings(4) }
+    Settings { placed: Some(8), ..settings(4) }
 }
 
 /// Waits for a chunk, handles it, and returns its length in events.
@@ -310,7 +310,7 @@ fn loom_twin_given_up_ticket_kept() {
 
 /// Settings under which idle workers draw tickets and fall asleep.
 fn asleep() -> Settings {
-    Settings { cores: Some(8), ..blocking(4) }
+    Settings { placed: Some(8), ..blocking(4) }
 }
 
 /// Starts a thread with a worker that takes a single event.

@@ -95,7 +95,7 @@ impl Cores {
         if cfg!(slipring_loom) {
             // A model explores the same executions on every machine. The system's answer takes
             // 40 µs, and most executions of models take less than 200.
-            return Cores::of(plan, 2, None);
+            return Cores::of(plan, plan.placed.unwrap_or(2), None);
         }
         #[cfg(test)]
         if let Some(cores) = PLAYED_MACHINE.get() {
