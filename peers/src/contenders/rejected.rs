@@ -3,10 +3,10 @@
 //! # Figures without a crate that takes part in others
 //!
 //! - `omango` 0.2.6 frees its events twice. A `String` was sent through `spsc::bounded(2)` by
-//!   `try_send`, received by `try_recv`, and printed. Dropping both ends then ended the process with
-//!   "double free detected", in each of three runs. The drop of a slot drops its event, whether or
-//!   not the slot has one. Numbers own no memory, so it takes part in streams and round trips of
-//!   numbers, and in nothing else.
+//!   `try_send`, received by `try_recv`, and printed. Dropping both ends then ended the process
+//!   with "double free detected", in each of three runs. The drop of a slot drops its event,
+//!   whether or not the slot has one. Numbers own no memory, so it takes part in streams and round
+//!   trips of numbers, and in nothing else.
 //! - `yring` has one producer and one consumer. It has no call that waits, and events are not
 //!   filled in their slots: it is not in the figures of several producers and of pools, nor among
 //!   the contenders that block or that fill events in place.

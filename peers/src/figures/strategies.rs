@@ -1,5 +1,6 @@
 //! The default strategy beside the others, as programs use them: with free threads, and with a ring
-//! that a bound thread builds, which then produces, while the other thread is bound to another core.
+//! that a bound thread builds, which then produces, while the other thread is bound to another
+//! core.
 
 use std::sync::mpsc;
 use std::thread;

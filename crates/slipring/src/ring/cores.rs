@@ -218,7 +218,8 @@ impl Cores {
     fn count(&self, plan: &Plan, known: &Known) {
         let Known { notes, others } = known;
         let unknown = self.builder.map(|builder| builder.union(others));
-        // A thread that holds handles of several parties is one thread, and the plan counts several.
+        // A thread that holds handles of several parties is one thread, and the plan counts
+        // several.
         let is_first = |&at: &usize| notes[..at].iter().all(|note| note.thread != notes[at].thread);
         let threads = (0..notes.len()).filter(is_first).count();
         let planned = plan.threads.saturating_sub(notes.len() - threads);

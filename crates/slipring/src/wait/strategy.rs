@@ -46,8 +46,8 @@ pub struct WaitContext {
     pub oversubscribed: bool,
     /// The clock's last reading in this wait; `None` before the first reading. The first reading
     /// comes after 16 polls, or before the first action other than [`WaitAction::Spin`] and
-    /// [`WaitAction::SpinOn`], whichever is earlier. The clock is read again after every sixteenth poll, and after each action other
-    /// than a spin.
+    /// [`WaitAction::SpinOn`], whichever is earlier. The clock is read again after every sixteenth
+    /// poll, and after each action other than a spin.
     pub now: Option<Instant>,
     /// The clock's first reading in this wait; `None` before the first reading.
     pub started: Option<Instant>,
@@ -112,8 +112,8 @@ pub enum WaitAction {
     /// Execute the given number of the processor's spin hints (5 to 60 ns each), at least 1 and at
     /// most 65,536. The waiter keeps its core while it spins.
     Spin(u32),
-    /// Poll, with one spin hint between two polls, and ask the strategy again when the clock is read
-    /// the next time, which is after at most 16 polls. Costs less for each poll than
+    /// Poll, with one spin hint between two polls, and ask the strategy again when the clock is
+    /// read the next time, which is after at most 16 polls. Costs less for each poll than
     /// [`WaitAction::Spin`], so an event is seen sooner.
     SpinOn,
     /// Read the clock, so that [`WaitContext::now`] is set at the next decision.
