@@ -70,6 +70,7 @@
 //! | [Where does each worker keep its state?](guide::worker_state) | [`ReadHandler`](stages::ReadHandler), [`UpdateHandler`](stages::UpdateHandler) |
 //! | [How do I test handlers?](guide::testing) | [`run_inline`](Chain::run_inline) |
 //! | [Which mistakes are common, and what do the messages say?](guide::misuses) | [`on_warning`](waiting::on_warning) |
+//! | [How fast is it, and why?](guide::speed) | [`Wait`], [`Contiguous`](markers::Contiguous) |
 //! | [How do I make it faster?](guide::performance) | [`Contiguous`](markers::Contiguous), [`sample_latency`](Chain::sample_latency) |
 //! | [Should each stage have a thread?](guide::threads) | [`threads`](Chain::threads), [`on`](Chain::on) |
 //! | [How many threads are worth while on many cores?](guide::many_cores) | [`publish_batches`](Producer::publish_batches), [`placement`](Chain::placement) |
@@ -116,7 +117,7 @@
 //! to a shared word, or by a compare-and-swap if the call has a deadline or does not wait. If the
 //! wait strategy parks, a publication also loads one word of a wait queue. While waiters
 //! sleep now and then, the publication issues a full fence, too. The page
-//! [performance](guide::performance) shows measured times, and names the folders that hold the raw
+//! [speed](guide::speed) shows measured times, and names the folders that hold the raw
 //! values.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 

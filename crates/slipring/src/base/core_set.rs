@@ -35,11 +35,6 @@ impl CoreSet {
         let mut cores = self.iter();
         cores.next().filter(|_| cores.next().is_none())
     }
-
-    /// Returns the cores of both sets.
-    pub(crate) fn union(&self, other: &CoreSet) -> CoreSet {
-        CoreSet(std::array::from_fn(|word| self.0[word] | other.0[word]))
-    }
 }
 
 /// Collects cores; leaves out those for which a set has no room (I1).
@@ -126,7 +121,6 @@ mod tests {
         assert_eq!(some.iter().collect::<Vec<_>>(), [0, 63, 64, 1023]);
         assert_eq!((some.count(), some.only(), some.contains(62)), (4, None, false));
         assert_eq!((set(&[65]).only(), set(&[]).only()), (Some(65), None));
-        assert_eq!(set(&[1, 2]).union(&set(&[2, 70])), set(&[1, 2, 70]));
     }
 
     /// Returns how many of the threads have a core, in the order in which they were added.
@@ -150,7 +144,7 @@ mod tests {
         fn most(threads: &[CoreSet], taken: CoreSet) -> usize {
             let Some((first, rest)) = threads.split_first() else { return 0 };
             let free = first.iter().filter(|&core| !taken.contains(core));
-            let with = free.map(|core| 1 + most(rest, taken.union(&set(&[core]))));
+            let with = free.map(|core| 1 + most(rest, taken.iter().chain([core]).collect()));
             with.max().unwrap_or(0).max(most(rest, taken))
         }
         let mut random = 7u64;

@@ -115,16 +115,8 @@ mod chosen {
         let _ = unsafe { mm::madvise(begin.as_ptr().cast(), bytes, mm::Advice::LinuxHugepage) };
     }
 
-    thread_local! {
-        /// The number of this thread, or 0 if it was not asked for yet.
-        static NUMBER: Cell<u32> = const { Cell::new(0) };
-    }
-
     pub(crate) fn thread_id() -> u32 {
-        if NUMBER.get() == 0 {
-            NUMBER.set(thread::gettid().as_raw_nonzero().get().cast_unsigned());
-        }
-        NUMBER.get()
+        thread::gettid().as_raw_nonzero().get().cast_unsigned()
     }
 
     pub(crate) fn cores_of(thread: u32) -> Option<CoreSet> {
@@ -355,8 +347,9 @@ pub(crate) unsafe fn advise_huge_pages(begin: NonNull<u8>, bytes: usize) {
     unsafe { chosen::advise_huge_pages(begin, bytes) }
 }
 
-/// Returns the number by which the system knows this thread, which is not 0. Where the system does
-/// not say on which cores a thread may run, the number is the same for all threads.
+/// Returns the number by which the system knows this thread, which is not 0. Costs a system call,
+/// because a forked child's thread has another number than the thread that forked. Where the system
+/// does not say on which cores a thread may run, the number is the same for all threads.
 pub(crate) fn thread_id() -> u32 {
     #[cfg(test)]
     if let Some(thread) = PLAYED.get() {
@@ -382,12 +375,4 @@ pub(crate) fn cores_of(thread: u32) -> Option<CoreSet> {
         return PLAYED_CORES.with_borrow(|cores| cores.get(&thread).copied());
     }
     chosen::cores_of(thread)
-}
-
-/// Returns the cores on which the threads of a process may run, as far as the system says. Reads a
-/// folder, and asks for each thread, which takes tens of microseconds.
-pub(crate) fn cores_of_process(process: u32) -> CoreSet {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
-    let numbers = threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter_map(cores_of).fold(CoreSet::default(), |all, cores| all.union(&cores))
 }

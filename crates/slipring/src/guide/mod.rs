@@ -35,6 +35,7 @@
 //! - [let each worker keep its own state, and have it back at the end](worker_state)
 //! - [test handlers without threads](testing)
 //! - [look up a mistake, and what the compiler or an error says about it](misuses)
+//! - [know how fast it is, and why](speed)
 //! - [make it faster, and measure whether it is](performance)
 //! - [choose between a thread for each stage and a few shared threads](threads)
 //! - [choose the numbers of producers and workers on many cores](many_cores)
@@ -107,6 +108,9 @@ pub mod protocol {}
 
 #[doc = include_str!("shapes.md")]
 pub mod shapes {}
+
+#[doc = include_str!("speed.md")]
+pub mod speed {}
 
 #[doc = include_str!("tasks.md")]
 pub mod tasks {}

@@ -25,9 +25,6 @@ const PARTICIPANT: u32 = 1;
 /// handles, but not the memory of a segment.
 pub(crate) type IsOwnProcess = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Returns the pid of the process with a participant's number, or 0 if it is unknown.
-pub(crate) type PidOf = Box<dyn Fn(u32) -> u32 + Send + Sync>;
-
 /// The words that the handles of a ring share.
 pub(crate) struct Board {
     /// The shared words, one on each cache line that the plan assigns.
@@ -50,8 +47,6 @@ pub(crate) struct Board {
     /// Function that returns whether the calling process may use the words; `None` for words on the
     /// heap, which any process may use, because a forked child has its own copy of the heap.
     pub(crate) is_own_process: Option<IsOwnProcess>,
-    /// Function that returns the pid of a participant of a segment.
-    pub(crate) pid_of: Option<PidOf>,
     pub(crate) counters: CounterWords,
 }
 
@@ -91,7 +86,6 @@ impl Board {
             always_fences: planted!("queue-never-quiet": false => true),
             failure: None,
             is_own_process: None,
-            pid_of: None,
             counters: CounterWords::heap(plan.stages.len() + 1)?,
         };
         #[cfg(slipring_coherence)]

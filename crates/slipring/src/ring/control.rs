@@ -19,14 +19,12 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use crate::base::core_set::CoreSet;
 use crate::base::edge;
 use crate::base::panics::{drop_payload, panic_message};
 use crate::base::sync::{Arc, Line, Relaxed, Statistic, now, sleep, twin};
-use crate::base::system;
 use crate::errors::{Cause, Failure, WaitError};
 use crate::ring::askers::Askers;
-use crate::ring::board::{Board, IsOwnProcess, PidOf};
+use crate::ring::board::{Board, IsOwnProcess};
 use crate::ring::cores::Joined;
 use crate::ring::counters::{Counters, LocalCounts, Samples};
 use crate::ring::early_claims::{EarlyClaims, Fate};
@@ -65,7 +63,6 @@ pub struct Control {
     /// The threads and tasks that wait for answers to requests in this ring.
     pub(crate) askers: Arc<Askers>,
     is_own_process: Option<IsOwnProcess>,
-    pid_of: Option<PidOf>,
 }
 
 /// The options of a ring's control, besides its plan and its board.
@@ -86,7 +83,8 @@ impl Control {
     pub(crate) fn new(plan: Plan, board: Board, options: ControlOptions) -> Option<Control> {
         let ControlOptions { start, deadline, timed, samples } = options;
         let membership = Membership::new(&plan, board.seats, board.cells, board.participant);
-        let waits = Waits::new(&plan, board.queues, board.always_fences);
+        let is_shared = board.is_own_process.is_some();
+        let waits = Waits::new(&plan, board.queues, board.always_fences, is_shared);
         let names = (0..=plan.stages.len()).map(|party| plan.name_of(party));
         let record = board.failure.map(|record| (record, names.collect()));
         Some(Control {
@@ -104,7 +102,6 @@ impl Control {
             early_claims: EarlyClaims::new(),
             askers: Askers::new(),
             is_own_process: board.is_own_process,
-            pid_of: board.pid_of,
             plan,
         })
     }
@@ -172,21 +169,8 @@ impl Control {
     fn look_at_cores(&self, party: usize, noted: &mut NotedThread, now: Instant) {
         self.note_thread(party, noted);
         if !cfg!(slipring_loom) {
-            let others = self.pid_of.as_ref().map(|pid_of| || self.cores_of_others(pid_of));
-            let others = others.as_ref().map(|others| others as &dyn Fn() -> CoreSet);
-            self.waits.cores.look(&self.plan, now, others);
+            self.waits.cores.look(&self.plan, now);
         }
-    }
-
-    /// Returns the cores of all threads of the other processes that hold handles of the ring.
-    fn cores_of_others(&self, pid_of: &PidOf) -> CoreSet {
-        let own = self.membership.participant;
-        let owners = self.membership.seats.iter().filter_map(|seat| seat.owner());
-        let mut others: Vec<u32> = owners.filter(|&owner| owner != own).collect();
-        others.sort_unstable();
-        others.dedup();
-        let masks = others.into_iter().map(|other| system::cores_of_process(pid_of(other)));
-        masks.fold(CoreSet::default(), |all, mask| all.union(&mask))
     }
 
     /// Like [`Control::is_oversubscribed`], but counts every handle of a producer as a thread.

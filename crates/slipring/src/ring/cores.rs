@@ -25,17 +25,16 @@ use crate::base::core_set::{Assignment, CoreSet};
 use crate::base::sync::{Mutex, Relaxed, Statistic, available_cores, lock, now};
 use crate::base::system;
 use crate::ring::plan::Plan;
-use crate::ring::spec::ThreadChoice;
+use crate::ring::spec::{Delivery, ThreadChoice};
 use crate::wait::WaitStrategy as _;
 use crate::wait::warning::{Warning, warn};
 
 /// Time between two questions to the system for the cores of a noted thread. A question takes some
 /// hundred nanoseconds, and a thread asks while it waits.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Time between two questions for the cores of the other processes that hold handles. A question
-/// takes tens of microseconds.
-const LOOK_AT_OTHERS_EVERY: Duration = Duration::from_secs(1);
+/// Largest number of notes for which the build takes memory, so that a note allocates nothing.
+const MOST_NOTES: usize = 1024;
 
 /// Stands in [`Cores::spare`] if two noted threads share a core that both need.
 const TOO_FEW: i64 = -1;
@@ -56,8 +55,8 @@ pub(crate) struct Cores {
     usable: Statistic,
     /// Time of the next question to the system, in nanoseconds after `built`.
     next_look: Statistic,
-    /// Time of the next question for the cores of other processes.
-    next_look_at_others: Statistic,
+    /// Number of questions so far.
+    looks: Statistic,
     built: Instant,
     /// The cores of the thread that built the graph; `None` if the system does not say, or if the
     /// graph has a placement.
@@ -69,18 +68,10 @@ pub(crate) struct Cores {
     most: usize,
     /// Whether each party's strategy spins.
     spins: Box<[bool]>,
-    known: Mutex<Known>,
+    notes: Mutex<Vec<Note>>,
     /// Whether a test has chosen the number of cores.
     #[cfg(test)]
     is_played: bool,
-}
-
-/// The cores that the system has told.
-#[derive(Default)]
-struct Known {
-    notes: Vec<Note>,
-    /// The cores of the other processes that hold handles.
-    others: CoreSet,
 }
 
 /// The number of handles that joined a graph since its build: of one stage, and of all.
@@ -91,49 +82,47 @@ pub(crate) struct Joined<'a> {
 
 impl Cores {
     /// Counts the cores of a new graph, of which no thread is noted yet.
-    pub(crate) fn new(plan: &Plan) -> Cores {
+    /// `is_shared`: other processes share the ring.
+    pub(crate) fn new(plan: &Plan, is_shared: bool) -> Cores {
         if cfg!(slipring_loom) {
             // A model explores the same executions on every machine. The system's answer takes
             // 40 µs, and most executions of models take less than 200.
-            return Cores::of(plan, plan.placed.unwrap_or(2), None);
+            return Cores::of(plan, plan.placed.unwrap_or(2), None, is_shared);
         }
         #[cfg(test)]
         if let Some(cores) = PLAYED_MACHINE.get() {
-            return Cores { is_played: true, ..Cores::of(plan, cores, Some(cores)) };
+            return Cores { is_played: true, ..Cores::of(plan, cores, Some(cores), is_shared) };
         }
         // Virtual cores have no control group.
         let most = if cfg!(slipring_coherence) { None } else { control_group::most_cores() };
-        Cores::of(plan, available_cores(), most)
+        Cores::of(plan, available_cores(), most, is_shared)
     }
 
     /// Like [`Cores::new`], but told the number of cores of the building thread, and the limit of
     /// the process's threads, if that is known.
-    pub(super) fn of(plan: &Plan, cores: usize, most: Option<usize>) -> Cores {
+    pub(super) fn of(plan: &Plan, cores: usize, most: Option<usize>, is_shared: bool) -> Cores {
         let (built, most) = (now(), most.unwrap_or(cores));
         let (builder, assumed) = match plan.placed {
             // A placement binds each of the graph's threads.
             Some(placed) => (None, placed),
+            None if is_shared => (None, most),
             None => (system::cores_of(system::thread_id()), cores),
         };
         let cores = Cores {
             spare: Statistic::new(0),
             usable: Statistic::new(0),
             next_look: Statistic::new(0),
-            next_look_at_others: Statistic::new(0),
+            looks: Statistic::new(0),
             built,
             builder,
             assumed,
             most,
             spins: (0..=plan.producer_party()).map(|party| plan.wait_of(party).spins()).collect(),
-            known: Mutex::new(Known {
-                // One more than counts, for a note that takes the place of the oldest.
-                notes: Vec::with_capacity(plan.threads + 1),
-                ..Known::default()
-            }),
+            notes: Mutex::new(Vec::with_capacity(most_notes(plan))),
             #[cfg(test)]
             is_played: false,
         };
-        cores.count(plan, &Known::default());
+        cores.count(plan, &[]);
         cores
     }
 
@@ -157,20 +146,19 @@ impl Cores {
         }
         let thread = system::thread_id();
         let Some(cores) = system::cores_of(thread) else { return };
-        let mut known = lock(&self.known);
-        let Known { notes, .. } = &mut *known;
+        let mut notes = lock(&self.notes);
         let group = group_of(plan, party);
         notes.retain(|note| note.thread != thread || group_of(plan, note.party) != group);
         notes.push(Note { party, thread, cores });
-        while let (of_group, Some(oldest)) = members(plan, notes, group)
+        while let (of_group, Some(oldest)) = members(plan, &notes, group)
             && of_group > threads_of(plan, group, joined)
         {
             notes.remove(oldest); // I1
         }
-        let shared = self.shared_core(plan, notes);
+        let shared = self.shared_core(plan, &notes);
         let is_complete = notes.len() >= plan.threads.saturating_add(joined.all);
-        self.count(plan, &known);
-        drop(known);
+        self.count(plan, &notes);
+        drop(notes);
         if let Some(warning) = shared {
             static WARNED: Statistic = Statistic::new(0);
             warn(&WARNED, || warning);
@@ -181,43 +169,33 @@ impl Cores {
     }
 
     /// Asks the system for the cores of one noted thread, if a question is due. A thread that has
-    /// ended is noted no longer. More rarely, asks `others`, which returns the cores of the other
-    /// processes that hold handles.
-    pub(crate) fn look(&self, plan: &Plan, now: Instant, others: Option<&dyn Fn() -> CoreSet>) {
+    /// ended is noted no longer.
+    pub(crate) fn look(&self, plan: &Plan, now: Instant) {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let now = nanos(now.saturating_duration_since(self.built));
-        if now < self.next_look.load(Relaxed) {
-            return;
-        }
-        self.next_look.store(now + nanos(LOOK_EVERY), Relaxed);
-        self.look_at_one(plan, now / nanos(LOOK_EVERY));
-        if let Some(others) = others.filter(|_| now >= self.next_look_at_others.load(Relaxed)) {
-            self.next_look_at_others.store(now + nanos(LOOK_AT_OTHERS_EVERY), Relaxed);
-            let others = others();
-            let mut known = lock(&self.known);
-            known.others = others;
-            self.count(plan, &known);
+        if now >= self.next_look.load(Relaxed) {
+            self.next_look.store(now + nanos(LOOK_EVERY), Relaxed);
+            self.look_at_one(plan, self.looks.fetch_add(1, Relaxed));
         }
     }
 
     /// Asks for the cores of the noted thread whose turn it is.
     #[cold]
     fn look_at_one(&self, plan: &Plan, turn: u64) {
-        let mut known = lock(&self.known);
-        let Some(at) = turn.checked_rem(known.notes.len() as u64) else { return };
-        let note = &mut known.notes[at as usize];
+        let mut notes = lock(&self.notes);
+        let Some(at) = turn.checked_rem(notes.len() as u64) else { return };
+        let note = &mut notes[at as usize];
         match system::cores_of(note.thread) {
             Some(cores) if cores == note.cores => return,
             Some(cores) => note.cores = cores,
-            None => _ = known.notes.remove(at as usize),
+            None => _ = notes.remove(at as usize),
         }
-        self.count(plan, &known);
+        self.count(plan, &notes);
     }
 
     /// Counts the cores that the graph's threads can use, and the threads beyond them.
-    fn count(&self, plan: &Plan, known: &Known) {
-        let Known { notes, others } = known;
-        let unknown = self.builder.map(|builder| builder.union(others));
+    fn count(&self, plan: &Plan, notes: &[Note]) {
+        let unknown = self.builder;
         // A thread that holds handles of several parties is one thread, and the plan counts
         // several.
         let is_first = |&at: &usize| notes[..at].iter().all(|note| note.thread != notes[at].thread);
@@ -296,6 +274,18 @@ thread_local! {
     /// its graphs have enough cores on every machine.
     pub(crate) static PLAYED_MACHINE: std::cell::Cell<Option<usize>> =
         const { std::cell::Cell::new(None) };
+}
+
+/// Returns the number of notes of a graph all of whose handles have joined, or [`MOST_NOTES`]. It
+/// is one more than there are threads, for a note that takes the place of the oldest.
+fn most_notes(plan: &Plan) -> usize {
+    let joining = |&stage: &usize| match plan.stages[stage].delivery {
+        Delivery::Pool { workers, room } => room.saturating_sub(workers),
+        Delivery::Tap(room) => room,
+        _ => 0,
+    };
+    let joining = plan.open.iter().map(joining).fold(0, usize::saturating_add);
+    plan.threads.saturating_add(joining).saturating_add(1).min(MOST_NOTES)
 }
 
 /// Returns the party that stands for all parties on the same threads as `party`.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::base::core_set::CoreSet;
 use crate::base::sync::now;
 use crate::base::system::{PLAYED, PLAYED_CORES};
 use crate::ring::cores::{Cores, Joined};
@@ -38,11 +37,20 @@ impl Machine {
     }
 
     fn with(plan: Plan, cores: impl IntoIterator<Item = usize>, most: usize) -> Machine {
+        Machine::shared(plan, cores, most, false)
+    }
+
+    fn shared(
+        plan: Plan,
+        cores: impl IntoIterator<Item = usize>,
+        most: usize,
+        is_shared: bool,
+    ) -> Machine {
         PLAYED.set(Some(MAIN));
         PLAYED_CORES.set(BTreeMap::new());
         bind(MAIN, cores);
         let own = PLAYED_CORES.with_borrow(|played| played[&MAIN].count());
-        let cores = Cores::of(&plan, own.min(most), Some(most));
+        let cores = Cores::of(&plan, own.min(most), Some(most), is_shared);
         Machine { plan, cores, joined: 0, looks: 0 }
     }
 
@@ -54,13 +62,11 @@ impl Machine {
         self.cores.note(&self.plan, party, &Joined { all: joined, of_stage: &|_| joined });
     }
 
-    /// Lets a waiting thread ask for the cores of each noted thread, and of other processes.
-    fn look(&mut self, others: &[usize]) {
-        for _ in 0..120 {
+    /// Lets a waiting thread ask for the cores of each noted thread.
+    fn look(&mut self) {
+        for _ in 0..20 {
             self.looks += 1;
-            let at = now() + Duration::from_millis(10) * self.looks;
-            let others = || others.iter().copied().collect::<CoreSet>();
-            self.cores.look(&self.plan, at, Some(&others));
+            self.cores.look(&self.plan, now() + Duration::from_millis(200) * self.looks);
         }
     }
 
@@ -106,10 +112,10 @@ fn threads_that_are_bound_later_count_when_the_system_is_asked_again() {
     bind(20, [5]);
     bind(MAIN, [5]);
     assert_eq!(machine.counted(), (AMPLE, 12), "nothing has asked yet");
-    machine.look(&[]);
+    machine.look();
     assert!(machine.counted().0 == CROWDED);
     bind(MAIN, [6]);
-    machine.look(&[]);
+    machine.look();
     assert!(machine.counted().0 == AMPLE);
 }
 
@@ -125,7 +131,7 @@ fn two_threads_on_one_core_are_too_many_whatever_the_others_have() {
     assert!(machine.counted().0 == CROWDED);
     // The second thread gets a core beside it.
     bind(21, [7, 8]);
-    machine.look(&[]);
+    machine.look();
     assert!(machine.counted().0 == AMPLE);
     // The main thread takes that core.
     bind(MAIN, [8]);
@@ -175,7 +181,7 @@ fn a_handle_that_moves_counts_once_and_an_ended_thread_no_longer() {
         assert_eq!(machine.counted(), (AMPLE, 2), "one at a time");
     }
     PLAYED_CORES.with_borrow_mut(|played| played.remove(&24));
-    machine.look(&[]);
+    machine.look();
     assert_eq!(machine.counted(), (CROWDED, 1));
 }
 
@@ -226,14 +232,20 @@ fn workers_and_members_that_join_need_cores_of_their_own() {
 }
 
 #[test]
-fn the_other_processes_of_a_segment_run_on_cores_of_their_own() {
-    let mut machine = Machine::new(vec![stage("log", Delivery::Each)], [0], 12);
+fn the_other_processes_of_a_segment_may_run_anywhere() {
+    let plan = |stages: usize| {
+        let specs = (0..stages).map(|i| stage(&format!("s{i}"), Delivery::Each)).collect();
+        Plan::new(specs, 8, false, &Wait::Blocking, &Wait::Blocking, false).ok().unwrap()
+    };
+    let mut machine = Machine::shared(plan(1), [0], 12, true);
     machine.note(MAIN, machine.producer());
-    assert_eq!(machine.counted(), (CROWDED, 1));
-    machine.look(&[1]);
-    assert_eq!(machine.counted(), (AMPLE, 2));
-    machine.look(&[0]);
-    assert_eq!(machine.counted(), (CROWDED, 1), "the other process was bound to this core");
+    assert_eq!(machine.counted(), (AMPLE, 12));
+    assert_eq!(Machine::shared(plan(2), [0], 2, true).counted(), (CROWDED, 2), "a quota of two");
+    let mut machine = Machine::shared(plan(2), [0], 12, true);
+    bind(20, [0]);
+    machine.note(MAIN, 0);
+    machine.note(20, 1);
+    assert!(machine.counted().0 == CROWDED, "two threads of this process share a core");
 }
 
 #[test]

@@ -156,14 +156,20 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn new(plan: &Plan, queues: Box<[WaitQueue]>, always_fences: bool) -> Waits {
+    /// `is_shared`: other processes share the ring.
+    pub(crate) fn new(
+        plan: &Plan,
+        queues: Box<[WaitQueue]>,
+        always_fences: bool,
+        is_shared: bool,
+    ) -> Waits {
         let notifies = &plan.producer_notifies;
         let has_pool = notifies.iter().any(|&queue| plan.wakes_one(queue));
         Waits {
             queues,
             always_fences,
             loads_several: has_pool && notifies.len() > 1 && !always_fences,
-            cores: Cores::new(plan),
+            cores: Cores::new(plan, is_shared),
         }
     }
 

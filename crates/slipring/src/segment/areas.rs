@@ -162,7 +162,7 @@ impl Areas {
             // SAFETY: the caller promises that the states lie in the mapping.
             WaitQueue::between_processes(unsafe { MaybeMapped::mapped(state, mapping.clone()) })
         };
-        let (proof, pids) = (Arc::clone(&participant.proof), Arc::clone(&participant.proof));
+        let proof = Arc::clone(&participant.proof);
         let mut pools = 0;
         let cells = plan.stages.iter().map(|stage| {
             if !matches!(stage.delivery, Delivery::Pool { .. }) {
@@ -192,7 +192,6 @@ impl Areas {
                 always_fences: participant.always_fences,
                 failure: Some(MaybeMapped::mapped(self.failure.cast(), mapping.clone())),
                 is_own_process: Some(Box::new(move || proof.is_own_process())),
-                pid_of: Some(Box::new(move |number| pids.pid(number))),
                 counters: CounterWords::mapped(parties, self.counters, self.waited, mapping)?,
             })
         }

@@ -435,7 +435,11 @@ impl WaitLearner for Adaptive {
 
     fn wait_ended(&mut self, context: &WaitContext, progress: bool) {
         self.settle();
-        self.ended = Some((*context, progress));
+        match &self.budget {
+            // The CPU time of a sleep is measured up to here, without that of the handler.
+            Some(_) => self.note_end(context, progress),
+            None => self.ended = Some((*context, progress)),
+        }
     }
 }
 

@@ -36,7 +36,7 @@ pub struct WaitContext {
     /// one of its waits first lasts long, when it begins a loop over events, and after some
     /// thousand calls; until then it counts with the cores of the thread that built the graph, or
     /// with those of the graph's [`Placement`](crate::placement::Placement). While threads wait,
-    /// the system is asked again for the cores of one thread every 10 ms.
+    /// the system is asked again for the cores of one thread every 100 ms.
     ///
     /// The number of threads is an estimate. Each stage's handle counts as one thread, all stages
     /// that share a thread count as one, a single producer counts as one, and many producers count

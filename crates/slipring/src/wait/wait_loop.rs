@@ -8,7 +8,7 @@ use super::full_ring::FullRing;
 use super::queue::WaitQueue;
 use super::strategy::{CLOCK_INTERVAL, WaitAction, WaitContext, WaitLearner, WaitStrategy};
 use crate::base::panics::drop_contained;
-use crate::base::sync::{self, now, spin_loop, yield_now};
+use crate::base::sync::{self, now, per_thread, spin_loop, yield_now};
 use crate::base::system;
 use crate::errors::WaitError;
 
@@ -24,18 +24,23 @@ pub(crate) struct HandleLearner {
 
 /// The thread that a graph knows to hold a handle, or none.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct NotedThread(u32);
+pub(crate) struct NotedThread(usize);
 
 impl NotedThread {
     /// Returns the current thread.
+    #[inline]
     pub(crate) fn this() -> NotedThread {
-        NotedThread(system::thread_id())
+        per_thread! {
+            /// Each living thread has its own at an address of its own.
+            static MARK: u8 = const { 0 };
+        }
+        NotedThread(MARK.try_with(|mark| std::ptr::from_ref(mark).addr()).unwrap_or(0))
     }
 
     /// Returns whether the current thread is another one.
     #[inline]
     pub(crate) fn is_another(self) -> bool {
-        self.0 != system::thread_id()
+        self.0 != NotedThread::this().0
     }
 }
 

@@ -29,8 +29,12 @@ fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
 /// A handler that waits for its gate at each event, and counts its stops.
 struct Gated(mpsc::Receiver<()>, Arc<AtomicUsize>);
 
+/// Number of events that have come to handlers with a gate.
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
+
 impl ReadHandler<u64> for Gated {
     fn event(&mut self, _: &u64, _: At) -> Result<(), Fault> {
+        BEGUN.fetch_add(1, SeqCst);
         let _ = self.0.recv();
         Ok(())
     }
@@ -101,6 +105,10 @@ fn a_drain_halts_at_its_limit() {
             .unwrap();
         tx.publish_all(0..3, |slot, i| *slot = i).unwrap();
         tx.close();
+        // On a busy machine, the stage may begin late.
+        while BEGUN.load(SeqCst) == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
         // The handler never returns meanwhile.
         let error = pipeline.drain(SHORT).unwrap_err();
         let still =
