@@ -1,4 +1,5 @@
-//! The cores that a ring between processes counts: other processes may run anywhere. A machine with a single core has nothing to bind to.
+//! The cores that a ring between processes counts: other processes may run anywhere. A machine with
+//! a single core has nothing to bind to.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
