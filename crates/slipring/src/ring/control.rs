@@ -155,7 +155,8 @@ impl Control {
     /// noted already.
     #[inline]
     pub(crate) fn note_thread(&self, party: usize, noted: &mut NotedThread) {
-        if !cfg!(slipring_loom) && noted.is_another() {
+        // Virtual cores have no masks, and each load there is counted.
+        if !cfg!(any(slipring_loom, slipring_coherence)) && noted.is_another() {
             *noted = NotedThread::this();
             let Control { membership, positions, plan, waits, .. } = self;
             let all = membership.joined(positions, plan);
@@ -168,7 +169,7 @@ impl Control {
     /// then for the cores of one that is noted.
     fn look_at_cores(&self, party: usize, noted: &mut NotedThread, now: Instant) {
         self.note_thread(party, noted);
-        if !cfg!(slipring_loom) {
+        if !cfg!(any(slipring_loom, slipring_coherence)) {
             self.waits.cores.look(&self.plan, now);
         }
     }
