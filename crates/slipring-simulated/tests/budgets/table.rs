@@ -98,7 +98,7 @@ pub const ROWS: &[Row] = &[
     row(AdaptivePool(31), Draining, "2x16", [2.98, 4.20], [0.40, 0.56], [0.78, 1.14]),
     row(AdaptivePool(48), Draining, "4x16", [19.87, 33.46], [3.41, 5.38], [0.46, 4.34]),
     row(Pool(11), Paced, "2x6 spread", [5.41, 5.43], [1.00, 1.02], [0.00, 0.01]),
-    row(Pool(31), Draining, "2x16 spread", [2.42, 2.45], [0.30, 0.33], [0.00, 0.01]),
+    row(Pool(31), Draining, "2x16 spread", [3.15, 3.82], [0.42, 0.53], [0.00, 0.01]),
     row(AdaptivePool(11), Paced, "2x6 spread", [5.74, 6.78], [0.98, 1.13], [1.93, 2.12]),
     // Shards and taps.
     row(Shards(2), Paced, "2x6", [6.01, 6.03], [0.00, 0.01], [0.00, 0.01]),

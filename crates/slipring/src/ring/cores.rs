@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::control_group;
 use crate::base::core_set::{Assignment, CoreSet};
+use crate::base::sync::machine::AtomicU64 as Word; // virtual cores do not count its accesses
 use crate::base::sync::{Mutex, Relaxed, Statistic, available_cores, lock, now};
 use crate::base::system;
 use crate::ring::plan::Plan;
@@ -50,13 +51,13 @@ struct Note {
 /// The cores of a graph.
 pub(crate) struct Cores {
     /// Number of cores beyond the threads that the plan counts, or [`TOO_FEW`].
-    spare: Statistic,
+    spare: Word,
     /// Number of cores that the graph's threads can use at the same time.
-    usable: Statistic,
+    usable: Word,
     /// Time of the next question to the system, in nanoseconds after `built`.
-    next_look: Statistic,
+    next_look: Word,
     /// Number of questions so far.
-    looks: Statistic,
+    looks: Word,
     built: Instant,
     /// The cores of the thread that built the graph; `None` if the system does not say, or if the
     /// graph has a placement.
@@ -109,10 +110,10 @@ impl Cores {
             None => (system::cores_of(system::thread_id()), cores),
         };
         let cores = Cores {
-            spare: Statistic::new(0),
-            usable: Statistic::new(0),
-            next_look: Statistic::new(0),
-            looks: Statistic::new(0),
+            spare: Word::new(0),
+            usable: Word::new(0),
+            next_look: Word::new(0),
+            looks: Word::new(0),
             built,
             builder,
             assumed,
