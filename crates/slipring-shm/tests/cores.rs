@@ -3,16 +3,18 @@
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
+#[path = "../../slipring/tests/common/told.rs"]
+mod told;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use common::*;
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
-use slipring::waiting::{WaitAction, WaitContext, WaitStrategy};
+use rustix::thread::Pid;
 use slipring::{Wait, errors::BatchError};
 use slipring_shm::{Attached, Segment};
+use told::{Told, bind, two_cores};
 
 #[test]
 fn plays_a_role() {
@@ -34,41 +36,7 @@ fn role_producer() {
     listen();
 }
 
-/// A strategy that notes what it was told last.
-#[derive(Debug, Default)]
-struct Told(AtomicBool);
-
-impl WaitStrategy for Told {
-    fn next_action(&self, context: &WaitContext) -> WaitAction {
-        if context.now.is_none() {
-            return WaitAction::Clock;
-        }
-        self.0.store(context.oversubscribed, SeqCst);
-        WaitAction::Sleep(Duration::from_millis(1))
-    }
-    fn parks(&self) -> bool {
-        false
-    }
-    fn alias(&self) -> String {
-        "told".into()
-    }
-}
-
-/// Returns two cores of this process, or `None` if it has only one.
-fn two_cores() -> Option<[usize; 2]> {
-    let allowed = sched_getaffinity(None).unwrap();
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
-    let quota = std::thread::available_parallelism().unwrap().get();
-    Some([cores.next()?, cores.next()?]).filter(|_| quota > 1)
-}
-
-/// Binds a thread, or all threads of a process.
-fn bind(thread: Option<Pid>, core: usize) {
-    let mut set = CpuSet::new();
-    set.set(core);
-    sched_setaffinity(thread, &set).unwrap();
-}
-
+/// Binds all threads of a process.
 fn bind_process(process: u32, core: usize) {
     for thread in std::fs::read_dir(format!("/proc/{process}/task")).unwrap() {
         let thread = thread.unwrap().file_name().into_string().unwrap().parse().unwrap();

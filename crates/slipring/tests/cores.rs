@@ -3,49 +3,17 @@
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
+#[path = "common/told.rs"]
+mod told;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
-use slipring::waiting::{WaitAction, WaitContext, WaitStrategy};
+use rustix::thread::gettid;
 use slipring::{Graph, Reader, Wait, errors::BatchError};
-
-/// A strategy that notes what it was told last.
-#[derive(Debug, Default)]
-struct Told(AtomicBool);
-
-impl WaitStrategy for Told {
-    fn next_action(&self, context: &WaitContext) -> WaitAction {
-        if context.now.is_none() {
-            return WaitAction::Clock;
-        }
-        self.0.store(context.oversubscribed, SeqCst);
-        WaitAction::Sleep(Duration::from_millis(1))
-    }
-    fn parks(&self) -> bool {
-        false
-    }
-    fn alias(&self) -> String {
-        "told".into()
-    }
-}
-
-/// Returns two cores of this process, or `None` if it has only one.
-fn two_cores() -> Option<[usize; 2]> {
-    let allowed = sched_getaffinity(None).unwrap();
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
-    let quota = thread::available_parallelism().unwrap().get();
-    Some([cores.next()?, cores.next()?]).filter(|_| quota > 1)
-}
-
-fn bind(thread: Option<Pid>, cores: &[usize]) {
-    let mut set = CpuSet::new();
-    cores.iter().for_each(|&core| set.set(core));
-    sched_setaffinity(thread, &set).unwrap();
-}
+use told::{Told, bind, two_cores};
 
 /// Waits for some time in a reader that gets no event.
 fn wait(reader: &mut Reader<u64>) {
@@ -64,14 +32,14 @@ fn a_bound_builder_and_a_bound_reader_have_two_cores() {
     let Some([one, two]) = two_cores() else { return };
     for (builder, reader, crowded) in [(one, two, false), (one, one, true)] {
         apart(move || {
-            bind(None, &[builder]);
+            bind(None, builder);
             let told = Arc::new(Told::default());
             let graph = Graph::new(8, || 0u64).wait(Wait::Custom(told.clone()));
             let key = graph.reader("log");
             let ring = graph.build().unwrap();
             let (_tx, mut rx) = (ring.producer(), ring.reader(key));
             apart(move || {
-                bind(None, &[reader]);
+                bind(None, reader);
                 wait(&mut rx);
                 assert_eq!(told.0.load(SeqCst), crowded, "{builder}, {reader}");
             });
@@ -105,8 +73,8 @@ fn threads_that_are_bound_while_they_wait_are_counted_anew() {
         for (own, others, crowded) in
             [(one, one, true), (two, one, false), (two, two, true), (one, two, false)]
         {
-            bind(None, &[own]);
-            bind(Some(reader), &[others]);
+            bind(None, own);
+            bind(Some(reader), others);
             becomes(crowded);
         }
         tx.close();
