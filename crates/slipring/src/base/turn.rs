@@ -3,7 +3,7 @@
 //! Invariants
 //! - I1: one thread at a time has the turn: the thread whose exchange took the word, until it gives
 //!   the turn back. Only that thread uses the value.
-//! - I2: a thread that finds the turn taken leaves a mark. The thread that has the turn finds the
+//! - I2: a thread that finds the turn taken, and does not try again, leaves a mark. The thread that has the turn finds the
 //!   mark when it gives the turn back, and then sees all that the marking thread had seen. So if a
 //!   use of the value became possible meanwhile, one of the two threads knows of it.
 
@@ -31,11 +31,19 @@ impl<T> InTurns<T> {
     /// returns `None`.
     #[inline]
     pub(crate) fn take(&self) -> Option<Turn<'_, T>> {
-        if !turn_taken::take(&self.word) {
-            return None;
-        }
+        turn_taken::take(&self.word).then(|| self.begin())
+    }
+
+    /// Takes the turn. If another thread has the turn, returns `None` and leaves no mark, so the
+    /// caller has to try again.
+    #[inline]
+    pub(crate) fn take_unmarked(&self) -> Option<Turn<'_, T>> {
+        turn_taken::take_unmarked(&self.word).then(|| self.begin())
+    }
+
+    fn begin(&self) -> Turn<'_, T> {
         self.value.exclusive();
-        Some(Turn { value: self })
+        Turn { value: self }
     }
 }
 

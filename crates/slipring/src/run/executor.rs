@@ -236,14 +236,18 @@ impl<'env> Executor<'env> {
 
     /// Takes the turn at an entry, unless another thread is calling its handler. If another thread
     /// is only checking the entry, waits until that thread gives the turn back, which it does soon.
+    ///
+    /// This thread marks the turn only if it no longer waits for it. A mark makes the other thread
+    /// check the entry once more, so a thread that waited and marked could keep the turn at the
+    /// other thread for as long as the two run in step.
     fn take_idle(&self, entry: usize) -> Option<Taken<'_, 'env>> {
-        loop {
-            let taken = self.take(entry);
-            if taken.is_some() || self.entries[entry].calls.load(Relaxed) != 0 {
-                return taken;
+        while self.entries[entry].calls.load(Relaxed) == 0 {
+            if let Some(turn) = self.entries[entry].entry.take_unmarked() {
+                return Some(Taken { entry, turn });
             }
             yield_now();
         }
+        self.take(entry)
     }
 
     /// Gives a turn back, and returns whether the entry is ready. If another thread wanted the turn

@@ -33,6 +33,15 @@ pub(crate) fn take(word: &AtomicU32) -> bool {
     }
 }
 
+/// Takes the turn, before the value is used, if no other thread has it. Leaves no mark.
+#[inline]
+pub(crate) fn take_unmarked(word: &AtomicU32) -> bool {
+    word.load(Relaxed) == FREE
+        && word
+            .compare_exchange(FREE, TAKEN, twin!("turn-unacquired": Acquire => Relaxed), Relaxed)
+            .is_ok()
+}
+
 /// Ends the turn, after the value was used. Returns whether another thread has found the turn
 /// taken.
 #[inline]
