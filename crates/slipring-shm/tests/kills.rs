@@ -488,20 +488,15 @@ impl Call {
         let world = World::new(self.shape);
         let mut hands = (self.survivors)(&world, journal);
         let victim = self.run_victim(&world, journal).expect("the first was not refused");
-        let (address, mut count) = path.places[index];
-        let mut came = true;
+        let (mut from, mut came) = (0, true);
         if let (Some(act), Some(acts_at)) = (self.act, path.acts_at)
             && acts_at <= index
         {
-            let (sleeps, nth) = path.places[acts_at];
-            came = victim.run_to(sleeps, nth);
+            came = path.lead(&victim, from, acts_at);
             act(&mut hands, journal);
-            // `count` is counted from the path's beginning, so subtract the number of times that
-            // the victim has already reached `address`.
-            let before = path.places[..acts_at].iter().filter(|place| place.0 == address).count();
-            count -= before;
+            from = acts_at;
         }
-        came = came && victim.run_to(address, count);
+        came = came && path.lead(&victim, from, index);
         victim.kill();
         if self.name == "close" && world.owner(2).is_none() {
             assert!(world.producer(&world.me).is_none(), "the place is free before the close");

@@ -255,12 +255,26 @@ pub struct Path {
     /// including this time.
     pub places: Vec<(u64, usize)>,
     /// The indices of the instructions that matter: the first one, each one that follows a change
-    /// of the shared memory, and those before and behind each system call. A kill at any other
+    /// of the shared memory, and those before and behind each new system call. A kill at any other
     /// instruction leaves the same memory as a kill at the preceding one of these.
     pub changes: Vec<usize>,
-    seen: HashMap<u64, (usize, bool)>,
+    /// The indices of new instructions. An instruction is new unless the path has reached it before
+    /// since the last change of the shared memory: in a wait, it is new in the first round.
+    new: Vec<usize>,
+    /// Number of changes of the shared memory.
+    states: usize,
+    seen: HashMap<u64, Seen>,
     /// Index of the instruction before which the survivors act, or `None` if they do not act.
     pub acts_at: Option<usize>,
+}
+
+/// An instruction that a path has reached.
+struct Seen {
+    times: usize,
+    /// Whether it is a system call.
+    calls: bool,
+    /// Number of changes of the shared memory before the last time.
+    states: usize,
 }
 
 impl Path {
@@ -291,32 +305,57 @@ impl Path {
         let index = self.places.len();
         let registers = victim.registers();
         let call = || victim.system_call(&registers);
-        let (seen, calls) = self.seen.entry(registers.rip).or_insert_with(|| (0, call().is_some()));
-        *seen += 1;
-        let (seen, calls) = (*seen, *calls);
-        self.places.push((registers.rip, seen));
+        let first = || Seen { times: 0, calls: call().is_some(), states: usize::MAX };
+        let seen = self.seen.entry(registers.rip).or_insert_with(first);
+        seen.times += 1;
+        let is_new = std::mem::replace(&mut seen.states, self.states) != self.states;
+        let calls = seen.calls;
+        self.places.push((registers.rip, seen.times));
+        if is_new {
+            self.new.push(index);
+        }
         if index == 0 {
             self.changes.push(0);
         }
         if calls {
             before(self, registers.rax as c_long);
+        }
+        if calls && is_new {
             self.changes.push(index);
         }
         let stop = victim.step();
-        if stop == Stop::Trap && (changed() || calls) {
+        let changes = stop == Stop::Trap && changed();
+        self.states += usize::from(changes);
+        if stop == Stop::Trap && (changes || calls && is_new) {
             self.changes.push(index + 1);
         }
         stop
     }
 
-    /// Returns the indices of `samples` instructions spread over the path, and of all instructions
-    /// in `changes`.
+    /// Runs a victim, which is at the instruction `from` of this path, to the instruction `to`.
+    /// Returns whether it got there.
+    ///
+    /// A breakpoint in a loop stops the victim in each round. So it stands at the rarest of the
+    /// instructions shortly before `to`, and the victim takes the last steps one by one.
+    #[cfg(target_arch = "x86_64")]
+    pub fn lead(&self, victim: &Victim, from: usize, to: usize) -> bool {
+        const STEPS: usize = 500;
+        let near = (from.max(to.saturating_sub(STEPS))..=to).rev();
+        let rarest = near.min_by_key(|&index| self.places[index].1).unwrap_or(to);
+        let (address, count) = self.places[rarest];
+        let before = self.places[..from].iter().filter(|place| place.0 == address).count();
+        victim.run_to(address, count - before)
+            && (rarest..to).all(|_| victim.step() == Stop::Trap)
+            && victim.at() == self.places[to].0
+    }
+
+    /// Returns the indices of `samples` new instructions spread over the path, and of all
+    /// instructions in `changes`.
     pub fn kills(&self, samples: usize) -> Vec<usize> {
-        let count = self.places.len();
-        let samples = samples.min(count);
-        let spread = (0..samples).map(|sample| sample * count / samples);
+        let samples = samples.min(self.new.len());
+        let spread = (0..samples).map(|sample| self.new[sample * self.new.len() / samples]);
         let mut places: Vec<usize> = spread.chain(self.changes.iter().copied()).collect();
-        places.retain(|&place| place < count);
+        places.retain(|&place| place < self.places.len());
         places.sort_unstable();
         places.dedup();
         places
