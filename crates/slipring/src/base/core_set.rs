@@ -4,6 +4,8 @@
 //! - I1: a set has room for the cores 0 to [`CoreSet::ROOM`] - 1, as the system call has that fills
 //!   it. Where a machine has more cores, the call fails, and callers count cores without sets.
 
+use std::iter::successors;
+
 /// Number of words of a set.
 const WORDS: usize = 16;
 
@@ -27,7 +29,12 @@ impl CoreSet {
 
     /// Returns the cores of the set.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
-        (0..CoreSet::ROOM).filter(|&core| self.contains(core))
+        self.0.iter().enumerate().flat_map(|(index, &word)| {
+            // Each step clears the lowest bit that is left.
+            let bits = successors(Some(word), |left| left.checked_sub(1).map(|below| left & below));
+            let bits = bits.take_while(|&left| left != 0);
+            bits.map(move |left| 64 * index + left.trailing_zeros() as usize)
+        })
     }
 
     /// Returns the set's core if it contains only one.
