@@ -273,8 +273,8 @@ fn failure(row: &Row) -> Option<String> {
 }
 
 /// Returns whether counts leave a budget by more than half of its width. A row's width says how far
-/// its count differs from seed to seed. A change that moves no line any more often still changes the
-/// order in which threads meet, as other seeds do, and a few seeds do not show the whole width.
+/// its count differs from seed to seed. A change that moves no line any more often still changes
+/// the order in which threads meet, as other seeds do, and a few seeds do not show the whole width.
 fn leaves([low, high]: Range, [least, most]: Range) -> bool {
     let slack = (high - low) / 2.0;
     least < low - slack || most > high + slack

@@ -18,6 +18,7 @@ impl CoreSet {
     pub(crate) const ROOM: usize = 64 * WORDS;
 
     /// Returns whether the set contains a core.
+    #[cfg(test)]
     pub(crate) fn contains(&self, core: usize) -> bool {
         self.0[core / 64] & (1 << (core % 64)) != 0
     }

@@ -3,9 +3,10 @@
 //! Invariants
 //! - I1: one thread at a time has the turn: the thread whose exchange took the word, until it gives
 //!   the turn back. Only that thread uses the value.
-//! - I2: a thread that finds the turn taken, and does not try again, leaves a mark. The thread that has the turn finds the
-//!   mark when it gives the turn back, and then sees all that the marking thread had seen. So if a
-//!   use of the value became possible meanwhile, one of the two threads knows of it.
+//! - I2: a thread that finds the turn taken, and does not try again, leaves a mark. The thread that
+//!   has the turn finds the mark when it gives the turn back, and then sees all that the marking
+//!   thread had seen. So if a use of the value became possible meanwhile, one of the two threads
+//!   knows of it.
 
 use std::ops::{Deref, DerefMut};
 

@@ -174,9 +174,11 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         false
     }
 
-    /// Called before a wait without a deadline, after a poll that found no event.
-    #[inline(always)]
-    fn prepare_to_wait(&mut self) {}
+    /// Whether a wait without a deadline begins by [`Availability::draw`], before its first polls.
+    const DRAWS: bool = false;
+
+    /// Draws a ticket, if this position waits by tickets. Called after a poll that found no event.
+    fn draw(&mut self) {}
 
     /// Called before each sleep of a wait. If the result is `false`, the thread sleeps by a timer,
     /// for a short time. The call changes only what [`Availability::wait_ended`] completes.
@@ -398,6 +400,14 @@ impl<E, L: Layout> ConsumerState<E, L> {
     /// threads than cores.
     pub(crate) fn refresh_first_polls(&mut self) {
         self.first_polls = self.control().first_polls(self.stage);
+    }
+
+    /// Notes a wait that ended after `polls` empty polls, all of them first polls.
+    #[inline(always)]
+    pub(crate) fn note_short_wait(&mut self, polls: u32) {
+        self.polls = polls;
+        self.counts.waits += 1;
+        self.learned.note_short_wait();
     }
 
     /// Notes the current thread as the handle's.

@@ -93,17 +93,29 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Counting<E, L> for P {}
 
 /// Methods by which a thread or a task waits for the next event.
 pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Sized {
-    /// Blocks until a poll is due ([`Availability::is_ready`]) or a deadline passes. The function
-    /// stays out of line, because inlining it would change the compiler's arrangement of the
-    /// surrounding loop.
+    /// Blocks until a poll is due ([`Availability::is_ready`]) or a deadline passes.
+    #[inline(always)]
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
+        if !Self::DRAWS && self.wait_shortly() { Ok(()) } else { self.wait_longer(deadline) }
+    }
+
+    /// Returns the number of looks with which a call may begin its wait: the wait's first polls, or
+    /// none if the wait has to draw a ticket first.
+    #[inline(always)]
+    fn looks_in_wait(&self) -> u32 {
+        if Self::DRAWS { 0 } else { self.state().first_polls() }
+    }
+
+    /// Like [`Waiting::wait`], behind the first polls of a wait that draws no ticket.
     #[cold]
     #[inline(never)]
-    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
-        if deadline.is_none() {
-            self.prepare_to_wait();
+    fn wait_longer(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
+        if Self::DRAWS && deadline.is_none() {
+            self.draw();
         }
         loop {
-            if !self.wait_shortly() {
+            if !Self::DRAWS || !self.wait_shortly() {
+                self.state_mut().polls = u32::MAX;
                 self.wait_long(deadline, None)?;
             }
             if self.may_end_wait() {
@@ -169,19 +181,15 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     ///
     /// The function does nothing else, because everything that a wait does between two polls may
     /// delay an event.
-    #[inline]
+    #[inline(always)]
     fn wait_shortly(&mut self) -> bool {
-        for poll in 0..self.state().first_polls() {
+        for polls in 0..self.state().first_polls() {
             if self.is_ready() {
-                let state = self.state_mut();
-                state.polls = poll;
-                state.counts.waits += 1;
-                state.learned.note_short_wait();
+                self.state_mut().note_short_wait(polls);
                 return true;
             }
             spin_loop();
         }
-        self.state_mut().polls = u32::MAX;
         false
     }
 

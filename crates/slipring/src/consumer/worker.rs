@@ -479,8 +479,10 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
         holds_chunk || self.is_chunk_left()
     }
 
+    const DRAWS: bool = true;
+
     #[inline(always)]
-    fn prepare_to_wait(&mut self) {
+    fn draw(&mut self) {
         R::draw(self);
     }
 

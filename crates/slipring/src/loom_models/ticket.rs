@@ -41,7 +41,7 @@ fn loom_two_workers_draw_tickets() {
         assert_eq!((work(&mut workers[0]), read_rest(&mut rx)), (1, 1));
         let working = workers.map(|mut worker| {
             thread::spawn(move || {
-                worker.position().prepare_to_wait();
+                worker.position().draw();
                 (work(&mut worker), worker)
             })
         });
@@ -86,7 +86,7 @@ fn loom_a_ticket_behind_a_chunk() {
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 1));
         let [mut one, mut two] = [0, 1].map(|seat| worker(&ring, 0, seat));
         let drawing = thread::spawn(move || {
-            one.position().prepare_to_wait();
+            one.position().draw();
             one
         });
         let mut slots = tx.claim_n(3).unwrap();
@@ -140,7 +140,7 @@ fn loom_an_early_bound_is_notified() {
         let (mut tx, mut one, mut two, mut rx) =
             (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         let drawing = thread::spawn(move || {
-            one.position().prepare_to_wait();
+            one.position().draw();
             one
         });
         let reading = thread::spawn(move || {
@@ -177,7 +177,7 @@ fn loom_a_ticket_at_the_end_wakes_the_pool() {
         let (mut one, mut two) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish(&mut tx, 1);
         let drawing = thread::spawn(move || {
-            one.position().prepare_to_wait();
+            one.position().draw();
             (one.poll(1, |event, _| mark(event)).unwrap_or(0) as u64, one)
         });
         let ending = thread::spawn(move || (two.for_each(|event, _| mark(event)).unwrap(), two));
@@ -364,7 +364,7 @@ fn loom_a_left_ticket_wakes_another_worker() {
         let ring = ring(asleep(), &[(Write, 2, &[])]);
         let mut tx = producer(&ring);
         let (mut one, two) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
-        one.position().prepare_to_wait();
+        one.position().draw();
         let leaving = thread::spawn(move || {
             assert!(one.position().may_sleep());
             one
