@@ -272,11 +272,13 @@ fn failure(row: &Row) -> Option<String> {
     })
 }
 
-/// Returns whether counts leave a budget by more than half of its width. A row's width says how far
-/// its count differs from seed to seed. A change that moves no line any more often still changes
-/// the order in which threads meet, as other seeds do, and a few seeds do not show the whole width.
+/// Returns whether counts leave a budget by more than half of its width and a twentieth of its
+/// amount. A row's width says how far its count differs from seed to seed. A change that moves no
+/// line any more often still changes the order in which threads meet, as other seeds do, and a few
+/// seeds do not show the whole width. Another build of the same sources, with other features, is
+/// such a change: one has 1.24 to 1.26 transfers where the other has 1.25 to 1.30.
 fn leaves([low, high]: Range, [least, most]: Range) -> bool {
-    let slack = (high - low) / 2.0;
+    let slack = (high - low) / 2.0 + high / 20.0;
     least < low - slack || most > high + slack
 }
 
