@@ -32,19 +32,23 @@ impl<T> InTurns<T> {
     /// returns `None`.
     #[inline]
     pub(crate) fn take(&self) -> Option<Turn<'_, T>> {
-        turn_taken::take(&self.word).then(|| self.begin())
+        self.begin(true)
     }
 
     /// Takes the turn. If another thread has the turn, returns `None` and leaves no mark, so the
     /// caller has to try again.
     #[inline]
     pub(crate) fn take_unmarked(&self) -> Option<Turn<'_, T>> {
-        turn_taken::take_unmarked(&self.word).then(|| self.begin())
+        self.begin(false)
     }
 
-    fn begin(&self) -> Turn<'_, T> {
+    #[inline]
+    fn begin(&self, marks: bool) -> Option<Turn<'_, T>> {
+        if !turn_taken::take(&self.word, marks) {
+            return None;
+        }
         self.value.exclusive();
-        Turn { value: self }
+        Some(Turn { value: self })
     }
 }
 

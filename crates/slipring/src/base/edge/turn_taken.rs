@@ -10,18 +10,18 @@ const TAKEN: u32 = 1;
 /// A thread has the turn, and since it took the turn, another thread has found the turn taken.
 const WANTED: u32 = 2;
 
-/// Takes the turn, before the value is used. If another thread has the turn, marks the turn as
-/// wanted and returns `false`. The thread that ends the turn then also sees all that the caller had
-/// seen before the mark.
+/// Takes the turn, before the value is used. If another thread has the turn, returns `false`, and
+/// marks the turn as wanted if the caller `marks`. The thread that ends the turn then also sees all
+/// that the caller had seen before the mark.
 #[inline]
-pub(crate) fn take(word: &AtomicU32) -> bool {
+pub(crate) fn take(word: &AtomicU32, marks: bool) -> bool {
     let mut seen = word.load(Relaxed);
     loop {
         let (next, order) = match seen {
             FREE => (TAKEN, twin!("turn-unacquired": Acquire => Relaxed)),
             _ => (WANTED, twin!("want-unreleased": Release => Relaxed)),
         };
-        if next == WANTED && twin!("want-unmarked": false => true) {
+        if next == WANTED && !twin!("want-unmarked": marks => false) {
             return false;
         }
         // The store of the mark releases all that the caller has seen, so the caller stores the
@@ -31,15 +31,6 @@ pub(crate) fn take(word: &AtomicU32) -> bool {
             Err(now) => seen = now,
         }
     }
-}
-
-/// Takes the turn, before the value is used, if no other thread has it. Leaves no mark.
-#[inline]
-pub(crate) fn take_unmarked(word: &AtomicU32) -> bool {
-    word.load(Relaxed) == FREE
-        && word
-            .compare_exchange(FREE, TAKEN, twin!("turn-unacquired": Acquire => Relaxed), Relaxed)
-            .is_ok()
 }
 
 /// Ends the turn, after the value was used. Returns whether another thread has found the turn
