@@ -258,12 +258,13 @@ impl Askers {
     }
 
     /// Called by each party from time to time after its releases. Notifies the askers if every
-    /// stage has now passed a skipped event.
+    /// stage has now passed a skipped event. `may_look` says whether this process may look at the
+    /// ring, and is asked only if a skip is left, because the answer may take a call of the system.
     #[inline]
-    pub(crate) fn note_releases(&self) {
+    pub(crate) fn note_releases(&self, may_look: impl FnOnce() -> bool) {
         if self.is_asked() {
             announced::fence_notifier(); // The release comes before the load.
-            if self.skips_left.load(Relaxed) != 0 {
+            if self.skips_left.load(Relaxed) != 0 && may_look() {
                 self.settle_skips();
             }
         }
@@ -416,10 +417,10 @@ mod tests {
         assert!((0..5).all(|at| askers.over(seq(at)).is_none()));
         assert!(!askers.is_stirred());
         ring.0[1].store(3, Relaxed);
-        askers.note_releases();
+        askers.note_releases(|| true);
         assert!(!askers.is_stirred(), "the last event of the batch is left");
         ring.0[1].store(4, Relaxed);
-        askers.note_releases();
+        askers.note_releases(|| true);
         let skipped = [0, 1, 2, 3, 4].map(|at| askers.over(seq(at)).is_some());
         assert_eq!(skipped, [false, true, true, true, false]);
         assert_eq!(askers.over(seq(3)), Some(AwaitError::Skipped));

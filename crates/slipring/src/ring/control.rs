@@ -451,9 +451,7 @@ impl Control {
     /// polls, and each flush of counts outside of a wait.
     #[inline]
     pub(crate) fn note_releases(&self) {
-        if self.is_own_process() {
-            self.askers.note_releases();
-        }
+        self.askers.note_releases(|| self.is_own_process());
     }
 }
 
