@@ -260,6 +260,7 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position.state_mut().note_thread();
     let mut pace = Pace::new(position.state());
     let mut spacing = spacing_of(position.state(), &pace);
+    let mut was_long = false;
     loop {
         let first = position.next();
         match step(position, handler, &mut pace) {
@@ -271,6 +272,10 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
                 if let Err(end) = idle(position, handler) {
                     return end;
                 }
+                // Asked here, where no event waits: the last wait may have noted further threads.
+                if std::mem::take(&mut was_long) && pace.adapt(position.state()) {
+                    spacing = spacing_of(position.state(), &pace);
+                }
                 let until = pace.idles_until();
                 let waited = match &mut pace.gathering {
                     Some(gather) if H::GATHERS => {
@@ -281,9 +286,7 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
                         let waited = position.wait(until);
                         let polls = position.state().polls;
                         spacing.waited(polls);
-                        if polls == u32::MAX && pace.adapt(position.state()) {
-                            spacing = spacing_of(position.state(), &pace);
-                        }
+                        was_long = polls == u32::MAX;
                         waited
                     }
                 };

@@ -303,9 +303,15 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// handle must stop before the stream's end.
     #[inline(always)]
     pub(crate) fn available(&mut self, max: usize) -> Result<u64, WaitError> {
-        self.position.check()?;
-        self.position.limit_chunk(max as u64);
-        Ok(if max == 0 { 0 } else { self.position.gather(max as u64, max as u64) })
+        Self::available_at(&mut self.position, max)
+    }
+
+    /// Like [`Consumer::available`], for this handle's position.
+    #[inline(always)]
+    fn available_at(position: &mut C::Position<E, L>, max: usize) -> Result<u64, WaitError> {
+        position.check()?;
+        position.limit_chunk(max as u64);
+        Ok(if max == 0 { 0 } else { position.gather(max as u64, max as u64) })
     }
 
     /// Whether calls from a loop that the user writes pause when events come densely. In a ring
@@ -385,16 +391,28 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             if waited && deadline.is_some_and(|deadline| now() >= deadline) {
                 return Err(Unmet::TimedOut);
             }
-            if std::mem::replace(&mut waited, true) {
+            // The calling function has made the first polls of the first wait.
+            let looked = if std::mem::replace(&mut waited, true) {
                 self.position.wait(deadline)?;
+                None
             } else {
-                self.position.wait_longer(deadline)?;
-            }
+                // The wait itself notices an end, for which a look fails.
+                let look = |len: Result<u64, WaitError>| len.ok().filter(|&len| len != 0);
+                self.position.wait_longer(deadline, |at| look(Self::available_at(at, max)))?
+            };
+            let state = self.position.state_mut();
             if Self::PAUSES {
-                let state = self.position.state_mut();
                 state.calls.waited(state.polls);
             }
-            let len = self.look(max)?;
+            let len = match looked {
+                None => self.look(max)?,
+                Some(len) => {
+                    if Self::PAUSES {
+                        state.calls.found(len, max as u64);
+                    }
+                    len
+                }
+            };
             if len != 0 {
                 return Ok(len);
             }

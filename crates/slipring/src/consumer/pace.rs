@@ -125,7 +125,8 @@ impl Pace {
     }
 
     /// Begins anew if the graph now has more threads than cores, or no longer has. Returns whether
-    /// it did. Called after a long wait, in which other threads of the graph may have been noted.
+    /// it did. Called before the wait that follows a long one, in which other threads of the graph
+    /// may have been noted.
     pub(crate) fn adapt<E, L: Layout>(&mut self, state: &ConsumerState<E, L>) -> bool {
         let oversubscribed = state.control().is_oversubscribed();
         let changed = oversubscribed != self.oversubscribed;

@@ -167,8 +167,10 @@ fn read_all(reader: &mut SegmentReader<u64>, events: u64) {
 fn a_worker_dies(stores: usize, capacity: usize, runs: &'static [usize], least: usize) {
     explore_unfenced(least, Some(2), move || {
         let segment = segment(capacity, 2, true, 1);
-        let (mut tx, [mut one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
-        let mut end = segment.end(4);
+        // A model's threads have small stacks.
+        let mut tx = Box::new(segment.first_producer());
+        let [mut one, mut two] = segment.workers([2, 3]).map(Box::new);
+        let mut end = Box::new(segment.end(4));
         let handled = Handled::default();
         let events = publish_runs(&mut tx, 0, runs, runs.len()) as u64;
         let of_one = (segment.clone(), handled.clone());

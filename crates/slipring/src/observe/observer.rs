@@ -393,7 +393,7 @@ impl<T: Plain> Observer<T> {
             timeout: None,
         };
         let mut due = Due::<T> { words, next: *next, deadline, kind: PhantomData };
-        wait_until(options, learned, &mut due).0.is_ok()
+        wait_until(options, learned, &mut due).unmet.is_none()
     }
 
     /// Like `wait_for`, but for a task.

@@ -134,17 +134,17 @@ impl<E, L: Layout> Producer<E, L, Many> {
             full_ring: control.plan.full_ring(seq, len),
             ..Waiter::new(control.plan.producer_party(), slowest, seq)
         };
-        let (waited, stats) = control.wait(waiter, learned, &mut slots);
+        let run = control.wait(waiter, learned, &mut slots);
         let slowest = slots.slowest;
-        self.counts.wait(slowest, stats);
-        match waited {
-            Err(Unmet::Ended(error)) => {
+        self.counts.wait(slowest, &run);
+        match run.unmet {
+            Some(Unmet::Ended(error)) => {
                 debug_assert!(!self.core.control.status.is_running(), "I2: an early claim is lost");
                 self.flush_counts();
                 Err(Refusal::Wait(error))
             }
             // These waits have no deadline but that of the graph, whose end the caller notices.
-            Ok(()) | Err(Unmet::TimedOut) => Ok(()),
+            None | Some(Unmet::TimedOut) => Ok(()),
         }
     }
 

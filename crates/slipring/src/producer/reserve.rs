@@ -271,13 +271,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         };
         let sharing = PhantomData::<S>;
         let mut room = Room { core, next, len, deadline, slowest, counts, sharing };
-        let (waited, stats) = helper::waiting(control, || control.wait(waiter, learned, &mut room));
+        let run = helper::waiting(control, || control.wait(waiter, learned, &mut room));
         let slowest = room.slowest;
-        self.counts.wait(slowest, stats);
-        let error = match waited {
-            Ok(()) => return Ok(()),
-            Err(Unmet::Ended(error)) => error.into(),
-            Err(Unmet::TimedOut) => ClaimError::TimedOut(self.core.control.plan.name_of(slowest)),
+        self.counts.wait(slowest, &run);
+        let error = match run.unmet {
+            None => return Ok(()),
+            Some(Unmet::Ended(error)) => error.into(),
+            Some(Unmet::TimedOut) => ClaimError::TimedOut(self.core.control.plan.name_of(slowest)),
         };
         self.flush_counts();
         Err(error)

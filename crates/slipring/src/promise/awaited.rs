@@ -337,7 +337,7 @@ impl<T> Awaited<T> {
                 timeout,
             };
             let mut answer = Answer { sleep: &sleep, asked, deadline, notice, stuck: None };
-            let _ended = wait_until(options, &mut HandleLearner::default(), &mut answer);
+            wait_until(options, &mut HandleLearner::default(), &mut answer);
             answer.stuck
         };
         Ok(match asked {

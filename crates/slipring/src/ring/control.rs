@@ -13,7 +13,7 @@
 //! - The subject, an [`Awaited`], polls for an event or for room, and knows what could keep the
 //!   event or the room from coming.
 //! - The result says that the subject is ready, or why the wait ended before that. It comes with
-//!   the wait's [`WaitStats`].
+//!   the wait's [`WaitRun`].
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,7 +37,7 @@ use crate::ring::stage::Stage;
 use crate::ring::status::Status;
 use crate::ring::waits::{ASK_AGAIN, Awaited, SelfWait, Unmet, Waiter, Waits};
 use crate::wait::{
-    self, Condition, HandleLearner, KeepWaiting, NotedThread, WaitStats, WaitStrategy,
+    self, Condition, HandleLearner, KeepWaiting, NotedThread, WaitRun, WaitStrategy,
 };
 
 /// The data that a ring's handles share besides the slots.
@@ -347,17 +347,41 @@ impl Control {
         waiter: Waiter,
         learned: &mut HandleLearner,
         awaited: &mut dyn Awaited,
-    ) -> (Result<(), Unmet>, WaitStats) {
+    ) -> WaitRun {
+        let mut run = self.begin_wait(&waiter);
+        while let Some(polls) = self.step_wait(&mut run, &waiter, learned, awaited) {
+            if let Some(polls) = wait::spin(polls, || awaited.is_ready()) {
+                run.found(polls);
+                break;
+            }
+        }
+        run.learn(learned);
+        run
+    }
+
+    /// Begins a wait that the caller continues by [`Control::step_wait`].
+    pub(crate) fn begin_wait(&self, waiter: &Waiter) -> WaitRun {
+        let options = self.waits.options(&self.plan, waiter, self.status.deadline());
+        WaitRun::new(&options, self.is_oversubscribed())
+    }
+
+    /// Makes a step of a wait; see [`WaitRun::step`].
+    pub(crate) fn step_wait(
+        &self,
+        run: &mut WaitRun,
+        waiter: &Waiter,
+        learned: &mut HandleLearner,
+        awaited: &mut dyn Awaited,
+    ) -> Option<u32> {
         #[cfg(all(test, slipring_loom))]
         let _asleep = crate::base::model_hooks::asleep(&self.plan.name_of(waiter.party));
-        let options = self.waits.options(&self.plan, &waiter, self.status.deadline());
-        let mut subject = Subject { control: self, waiter: &waiter, awaited, is_told: false };
-        let (ended, stats) = wait::wait_until(options, learned, &mut subject);
-        let ended = match ended {
-            Err(Unmet::TimedOut) => Err(self.out_of_time(&waiter)),
-            ended => ended,
-        };
-        (ended, stats)
+        let options = self.waits.options(&self.plan, waiter, None);
+        let mut subject = Subject { control: self, waiter, awaited, is_told: false };
+        let polls = run.step(&options, learned, &mut subject);
+        if let Some(why @ Unmet::TimedOut) = &mut run.unmet {
+            *why = self.out_of_time(waiter);
+        }
+        polls
     }
 
     fn out_of_time(&self, waiter: &Waiter) -> Unmet {

@@ -305,7 +305,8 @@ impl Goal {
             timeout: if deadline.is_none() { wait.timeout() } else { None },
         };
         let mut pass = Pass { goal: self, ring, stage, party, deadline };
-        wait_until(options, &mut HandleLearner::default(), &mut pass).0
+        let run = wait_until(options, &mut HandleLearner::default(), &mut pass);
+        run.unmet.map_or(Ok(()), Err)
     }
 
     /// Returns the error of a wait for `stage` that would never end, or that a death ends.

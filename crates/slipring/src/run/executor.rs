@@ -400,12 +400,12 @@ impl<'env> Executor<'env> {
             self.keep_time(control);
         }
         *timed_out = false;
-        if let Some((ended, stats)) = waited {
-            *timed_out = until.is_none() && matches!(ended, Err(Unmet::TimedOut));
+        if let Some(run) = waited {
+            *timed_out = until.is_none() && matches!(run.unmet, Some(Unmet::TimedOut));
             // If several threads wait for the same event, only the first thread counts its wait.
             if let (Some(waiter), true) = (waiter, is_first) {
                 let mut counts = LocalCounts::default();
-                counts.wait(waiter.waits_for, stats);
+                counts.wait(waiter.waits_for, &run);
                 control.count(party, &counts, &LocalCounts::default());
             }
         }

@@ -73,9 +73,9 @@ impl<'env> StageThread<'env> {
                 let waited = call_user(control, waiter.party, Some(waiter.at), || {
                     Ok(control.wait(waiter, &mut learned, &mut ready))
                 });
-                if let Some((_, stats)) = waited {
+                if let Some(run) = waited {
                     let mut counts = LocalCounts::default();
-                    counts.wait(waiter.waits_for, stats);
+                    counts.wait(waiter.waits_for, &run);
                     control.count(waiter.party, &counts, &LocalCounts::default());
                 }
             }

@@ -48,8 +48,7 @@ use super::budget::CpuBudget;
 use super::full_ring::{FullRing, ReleaseRate};
 use super::moving_average::{MovingAverage, WEIGHT, after, nanos};
 use super::strategy::{
-    CLOCK_INTERVAL, OVERSUBSCRIBED_POLLS, OVERSUBSCRIBED_SPINS, WaitAction, WaitContext,
-    WaitLearner, YIELD_COST,
+    OVERSUBSCRIBED_POLLS, OVERSUBSCRIBED_SPINS, WaitAction, WaitContext, WaitLearner, YIELD_COST,
 };
 use crate::base::sync::shortened;
 
@@ -145,6 +144,17 @@ struct EndedWait {
     arrival: Instant,
 }
 
+/// The part of an ended wait's context that the learner learns from.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    started: Option<Instant>,
+    now: Option<Instant>,
+    wake_latency: Option<Duration>,
+    /// Number of polls since the clock's last reading, or in the whole wait.
+    last_polls: u64,
+    progress: bool,
+}
+
 /// The learner of one waiter.
 #[derive(Debug)]
 pub(super) struct Adaptive {
@@ -157,7 +167,7 @@ pub(super) struct Adaptive {
     short_waits: f64,
     /// The end of the previous wait, if nothing was learned from it yet. An event then waits for
     /// its handler, so it is only stored here.
-    ended: Option<(WaitContext, bool)>,
+    ended: Option<Ended>,
     /// Average duration of a wait, in nanoseconds, and the number of waits that were counted.
     usual_wait: f64,
     waits: u32,
@@ -179,8 +189,9 @@ pub(super) struct Adaptive {
     contended_for: f64,
     contended: f64,
     phase: Phase,
-    /// The clock's last reading in this wait.
+    /// The clock's last reading in this wait, and the number of polls before it.
     last_reading: Option<Instant>,
+    polls: u64,
     /// Whether the spinning waiter yielded after the clock's last reading.
     yielded: bool,
     /// Time of spinning since the last yield, in this wait and the waits before it, in nanoseconds.
@@ -215,6 +226,7 @@ impl Adaptive {
             contended: CONTENDED,
             phase: Phase::Unplanned,
             last_reading: None,
+            polls: 0,
             yielded: false,
             since_yield: 0.0,
             yield_interval: LEAST_YIELD_INTERVAL,
@@ -380,21 +392,23 @@ impl WaitLearner for Adaptive {
         } else if let Some(last_reading) = self.last_reading
             && let Phase::Spin(until) = self.phase
         {
-            self.spend(now, last_reading, until);
+            self.spend(now, last_reading, until, context.polls);
         }
-        self.last_reading = Some(now);
+        if self.last_reading != Some(now) {
+            (self.last_reading, self.polls) = (Some(now), context.polls);
+        }
         if let Phase::Napping { wake, give_up } = self.phase {
             // If the waiter wakes up at least `LEAST_NAP` before a nap's planned end, and its poll
             // finds nothing, the waiter continues the nap.
             if nanos(wake.saturating_duration_since(now)) >= LEAST_NAP {
                 self.phase = Phase::Nap { wake, give_up };
             } else {
-                self.learn_lateness(context, wake);
+                self.learn_lateness(context.wake_latency, now, wake);
                 self.phase = Phase::Spin(give_up);
             }
         }
         if let Phase::NappingWhileFull(wake) = self.phase {
-            self.learn_lateness(context, wake);
+            self.learn_lateness(context.wake_latency, now, wake);
             self.phase = Phase::Park;
         }
         if let Phase::Spin(until) = self.phase
@@ -435,10 +449,17 @@ impl WaitLearner for Adaptive {
 
     fn wait_ended(&mut self, context: &WaitContext, progress: bool) {
         self.settle();
+        let WaitContext { polls, started, now, wake_latency, .. } = *context;
+        let last_polls = match self.last_reading {
+            None => polls,
+            last_reading if last_reading == now => polls.wrapping_sub(self.polls),
+            _ => 0, // The poll after the clock's last reading has ended the wait.
+        };
+        let ended = Ended { started, now, wake_latency, last_polls, progress };
         match &self.budget {
             // The CPU time of a sleep is measured up to here, without that of the handler.
-            Some(_) => self.note_end(context, progress),
-            None => self.ended = Some((*context, progress)),
+            Some(_) => self.note_end(ended),
+            None => self.ended = Some(ended),
         }
     }
 }
@@ -446,16 +467,17 @@ impl WaitLearner for Adaptive {
 impl Adaptive {
     /// Learns from the end of the previous wait, unless that was done before.
     fn settle(&mut self) {
-        if let Some((context, progress)) = self.ended.take() {
-            self.note_end(&context, progress);
+        if let Some(ended) = self.ended.take() {
+            self.note_end(ended);
         }
     }
 
     /// Learns from the end of a wait.
-    fn note_end(&mut self, context: &WaitContext, progress: bool) {
+    fn note_end(&mut self, ended: Ended) {
+        let Ended { started, now, wake_latency, last_polls, progress } = ended;
         let last_reading = self.last_reading.take();
         let spun = matches!(self.phase, Phase::Unplanned | Phase::Spin(_));
-        if let (true, Some(last_reading), Some(now)) = (spun, last_reading, context.now) {
+        if let (true, Some(last_reading), Some(now)) = (spun, last_reading, now) {
             let (own, ..) = self.divide(now, last_reading);
             if let Some(budget) = &mut self.budget {
                 budget.charge(now, own);
@@ -466,12 +488,12 @@ impl Adaptive {
             if spun {
                 // The clock has not timed the last polls of the wait, so the budget charges these
                 // polls at the average cost of a poll.
-                budget.charge_polls(context.polls % CLOCK_INTERVAL);
+                budget.charge_polls(last_polls);
             }
             budget.finish_sleep();
         }
         let phase = std::mem::replace(&mut self.phase, Phase::Unplanned);
-        let (Some(began), Some(now)) = (context.started, context.now) else {
+        let (Some(began), Some(now)) = (started, now) else {
             if self.streak_began.take().is_none() {
                 self.count_wait(0.0);
             }
@@ -481,14 +503,14 @@ impl Adaptive {
         if let Phase::NappingWhileFull(wake) = phase {
             // The nap determined the length of the wait, which says nothing about waits without
             // such a nap.
-            self.learn_lateness(context, wake);
+            self.learn_lateness(wake_latency, now, wake);
             (self.streak_began, self.gap_unknown) = (None, true);
             return;
         }
         if let Phase::Napping { wake, .. } = phase {
-            self.learn_lateness(context, wake);
+            self.learn_lateness(wake_latency, now, wake);
         }
-        if let Some(latency) = context.wake_latency {
+        if let Some(latency) = wake_latency {
             self.wake_latency.learn_clamped(nanos(latency).min(MOST_WAKE_LATENCY));
         } else if self.wake_latency.mean > FIRST_WAKE_LATENCY {
             // If the average wake latency is above `FIRST_WAKE_LATENCY`, each wait without a
@@ -499,8 +521,7 @@ impl Adaptive {
         }
         if progress {
             let began = after(self.streak_began.take().unwrap_or(began), lent);
-            let arrival =
-                context.wake_latency.and_then(|latency| now.checked_sub(latency)).unwrap_or(now);
+            let arrival = wake_latency.and_then(|latency| now.checked_sub(latency)).unwrap_or(now);
             self.last = Some(EndedWait { began, arrival: arrival.max(began) });
         } else {
             // If several waits time out one after the other, the duration of each is measured from
@@ -546,7 +567,7 @@ impl Adaptive {
     /// Accounts for the time since the clock's last reading, during a spin that is due to end at
     /// `until`. Time for which the waiter lent its core moves that end. Ends the spin at once if
     /// the core is contended or the budget is spent.
-    fn spend(&mut self, now: Instant, last_reading: Instant, until: Instant) {
+    fn spend(&mut self, now: Instant, last_reading: Instant, until: Instant, polls: u64) {
         let yielded = self.yielded;
         let (own, lent, contended) = self.divide(now, last_reading);
         self.phase = if contended { Phase::Park } else { Phase::Spin(after(until, lent)) };
@@ -555,7 +576,7 @@ impl Adaptive {
             && own != 0.0
         {
             if !yielded {
-                budget.learn_poll_cost(own);
+                budget.learn_poll_cost(own, polls.wrapping_sub(self.polls));
             }
             if !budget.charge(now, own) {
                 self.phase = Phase::Park;
@@ -579,9 +600,8 @@ impl Adaptive {
 
     /// Learns the lateness of the timer that was set for `due`, unless a notification ended the
     /// sleep.
-    fn learn_lateness(&mut self, context: &WaitContext, due: Instant) {
-        let timed = |&now: &Instant| context.wake_latency.is_none() && now >= due;
-        if let Some(now) = context.now.filter(timed) {
+    fn learn_lateness(&mut self, wake_latency: Option<Duration>, now: Instant, due: Instant) {
+        if wake_latency.is_none() && now >= due {
             self.timer_lateness.learn_clamped(nanos(now - due));
         }
     }

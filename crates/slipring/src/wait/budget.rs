@@ -12,7 +12,6 @@
 use std::time::{Duration, Instant};
 
 use super::moving_average::{MovingAverage, duration, nanos};
-use super::strategy::CLOCK_INTERVAL;
 use crate::base::system;
 
 /// A token bucket of CPU time, in nanoseconds. As time passes, the bucket gains a fixed share of
@@ -88,9 +87,10 @@ impl CpuBudget {
         self.balance -= self.poll_cost.mean * polls as f64;
     }
 
-    /// Learns the cost of a poll from the time between two consecutive readings of the clock.
-    pub(super) fn learn_poll_cost(&mut self, nanos: f64) {
-        self.poll_cost.learn(nanos / CLOCK_INTERVAL as f64);
+    /// Learns the cost of a poll from the time between two consecutive readings of the clock, and
+    /// the number of polls between them.
+    pub(super) fn learn_poll_cost(&mut self, nanos: f64, polls: u64) {
+        self.poll_cost.learn(nanos / polls.max(1) as f64);
     }
 
     /// Refills the budget, then subtracts `nanos` from the balance. Returns whether a positive

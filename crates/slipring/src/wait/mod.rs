@@ -50,5 +50,5 @@ pub use strategy::{WaitAction, WaitContext, WaitLearner, WaitStrategy};
 pub(crate) use unpark::{Bystander, park_for, waker_of_this_thread};
 pub(crate) use wait_loop::{
     Condition, HandleLearner, KeepWaiting, NotedThread, SleepPlace, UNNOTIFIED_SLEEP, Unmet,
-    WaitOptions, WaitStats, wait_until,
+    WaitOptions, WaitRun, spin, wait_until,
 };

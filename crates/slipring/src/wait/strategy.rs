@@ -47,7 +47,7 @@ pub struct WaitContext {
     /// The clock's last reading in this wait; `None` before the first reading. The first reading
     /// comes after 16 polls, or before the first action other than [`WaitAction::Spin`] and
     /// [`WaitAction::SpinOn`], whichever is earlier. The clock is read again after every sixteenth
-    /// poll, and after each action other than a spin.
+    /// poll, after each further [`WaitAction::SpinOn`], and after each action other than a spin.
     pub now: Option<Instant>,
     /// The clock's first reading in this wait; `None` before the first reading.
     pub started: Option<Instant>,
@@ -113,8 +113,9 @@ pub enum WaitAction {
     /// most 65,536. The waiter keeps its core while it spins.
     Spin(u32),
     /// Poll, with one spin hint between two polls, and ask the strategy again when the clock is
-    /// read the next time, which is after at most 16 polls. Costs less for each poll than
-    /// [`WaitAction::Spin`], so an event is seen sooner.
+    /// read the next time: after at most 16 polls for the first reading, and after about a
+    /// microsecond later on. Meanwhile nothing else is done, so an event is seen sooner than with
+    /// [`WaitAction::Spin`].
     SpinOn,
     /// Read the clock, so that [`WaitContext::now`] is set at the next decision.
     Clock,

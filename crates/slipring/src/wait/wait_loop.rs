@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::built_in::Wait;
 use super::full_ring::FullRing;
+use super::hardware::first_polls;
 use super::queue::WaitQueue;
 use super::strategy::{CLOCK_INTERVAL, WaitAction, WaitContext, WaitLearner, WaitStrategy};
 use crate::base::panics::drop_contained;
@@ -182,17 +183,6 @@ impl<F: FnMut() -> bool> Condition for F {
     }
 }
 
-/// Measurements of one wait.
-pub(crate) struct WaitStats {
-    /// Time between the clock's first and last readings in the wait. Zero if the wait ended before
-    /// the clock's first reading ([`WaitContext::now`]).
-    pub(crate) time: Duration,
-    /// Number of sleeps.
-    pub(crate) sleeps: u64,
-    /// Number of polls that found nothing and were followed by an action.
-    pub(crate) polls: u64,
-}
-
 /// Duration of the sleep that replaces [`WaitAction::Park`] if progress notifies no queue, or if
 /// the waiter may not sleep until a notification.
 pub(crate) const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
@@ -201,91 +191,184 @@ pub(crate) const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 /// this time the waiter polls again, and sees a close or a failure.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Polls until the condition holds, or until the deadline or timeout. Between two polls, acts as
-/// the strategy decides. Returns why the wait ended, and its measurements.
-#[cold]
-pub(crate) fn wait_until(
-    options: WaitOptions<'_>,
-    learner: &mut HandleLearner,
-    condition: &mut dyn Condition,
-) -> (Result<(), Unmet>, WaitStats) {
-    let WaitOptions { wait, polls, full_ring, queue, timeout, .. } = options;
-    let mut deadline = options.deadline;
-    let oversubscribed = condition.is_oversubscribed();
-    let mut context = WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed) };
-    let (mut sleeps, mut next_call, mut flush_at) = (0, None, None);
-    // If the wait must end, one last poll decides whether its condition held in time.
-    let end = |condition: &mut dyn Condition, why| {
-        if condition.is_ready() { Ok(()) } else { Err(why) }
-    };
-    let ended = loop {
-        // The first poll comes before any reading of the clock, so that an event that is available
-        // is not delayed.
-        if condition.is_ready() {
-            break Ok(());
+/// One run of the wait loop. While the strategy spins, the loop leaves the polls to its caller: an
+/// event that comes meanwhile is then found by the caller's own code, and everything else can be
+/// done later.
+pub(crate) struct WaitRun {
+    context: WaitContext,
+    /// The polls that the caller makes now, if the last step has left polls to it.
+    spinning: Option<u32>,
+    deadline: Option<Instant>,
+    /// Time of the next question whether the wait continues.
+    next_call: Option<Instant>,
+    flush_at: Option<Instant>,
+    /// Number of sleeps.
+    pub(crate) sleeps: u64,
+    /// The reason why the wait ended before its condition held; `None` if the condition holds, or
+    /// if the wait goes on.
+    pub(crate) unmet: Option<Unmet>,
+}
+
+impl WaitRun {
+    /// Begins a wait, without a poll. `oversubscribed` says whether the graph has more threads than
+    /// cores.
+    pub(crate) fn new(options: &WaitOptions<'_>, oversubscribed: bool) -> WaitRun {
+        let WaitOptions { polls, full_ring, deadline, .. } = *options;
+        let context = WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed) };
+        WaitRun { context, deadline, ..WaitRun::default() }
+    }
+
+    /// Polls, and acts as the strategy decides between two polls, until the wait is over or the
+    /// strategy spins on. In the latter case, returns the number of polls that the caller makes by
+    /// [`spin`] before it calls again. If one of them finds that the condition holds, the wait is
+    /// over, and the caller calls [`WaitRun::found`] instead.
+    ///
+    /// `options`, `learner` and `condition` are the same in each step of a wait.
+    #[cold]
+    pub(crate) fn step(
+        &mut self,
+        options: &WaitOptions<'_>,
+        learner: &mut HandleLearner,
+        condition: &mut dyn Condition,
+    ) -> Option<u32> {
+        if let Some(polls) = self.spinning.take() {
+            self.context.polls += u64::from(polls);
+            self.polled(true, learner, condition);
         }
-        learner.learn_short_waits(context.oversubscribed);
-        let mut action = match &mut learner.learner {
-            Some(learner) => learner.next_action(&context),
-            None => wait.next_action(&context),
-        };
-        let spins = matches!(action, WaitAction::Spin(_) | WaitAction::SpinOn);
-        if context.started.is_none() && (context.polls >= CLOCK_INTERVAL || !spins) {
-            let now = now();
-            (context.started, context.now) = (Some(now), Some(now));
-            let timeout = timeout.and_then(|after| now.checked_add(after));
-            deadline = deadline.into_iter().chain(timeout).min();
-            next_call = Some(now);
-            condition.look_at_cores(&mut learner.noted, now);
-            context.oversubscribed = condition.is_oversubscribed();
-            flush_at = condition.flush_after().and_then(|after| now.checked_add(after));
+        loop {
+            // The first poll comes before any reading of the clock, so that an event that is
+            // available is not delayed.
+            if condition.is_ready() {
+                return None;
+            }
+            learner.learn_short_waits(self.context.oversubscribed);
+            let action = match &mut learner.learner {
+                Some(learner) => learner.next_action(&self.context),
+                None => options.wait.next_action(&self.context),
+            };
+            let spins = matches!(action, WaitAction::Spin(_) | WaitAction::SpinOn);
+            let is_timed = self.context.started.is_some();
+            if !is_timed && (self.context.polls >= CLOCK_INTERVAL || !spins) {
+                self.read_first(options.timeout, learner, condition);
+            }
+            if let Err(why) = self.goes_on(condition) {
+                // One last poll decides whether the condition held in time.
+                if !condition.is_ready() {
+                    self.unmet = Some(why);
+                }
+                return None;
+            }
+            if action == WaitAction::SpinOn {
+                self.flush_if_due(true, condition);
+                self.context.wake_latency = None;
+                // The last poll before the clock's reading is that of this loop. A strategy that
+                // has decided before the clock's first reading soon decides again.
+                let most = match is_timed {
+                    false => CLOCK_INTERVAL - self.context.polls % CLOCK_INTERVAL,
+                    true => CLOCK_INTERVAL.max(first_polls().into()),
+                };
+                self.spinning = Some(most as u32 - 1);
+                return self.spinning;
+            }
+            self.act(action, options.queue, condition);
+            let is_due = !spins || (self.context.polls + 1).is_multiple_of(CLOCK_INTERVAL);
+            self.polled(is_due, learner, condition);
         }
-        if next_call.zip(context.now).is_some_and(|(next, now)| next <= now) {
+    }
+
+    /// Notes that the last of `polls` polls, which the caller made after a step, found that the
+    /// condition holds.
+    #[inline(always)]
+    pub(crate) fn found(&mut self, polls: u32) {
+        self.spinning = None;
+        self.context.polls += u64::from(polls);
+    }
+
+    /// Tells the learner how the wait ended.
+    pub(crate) fn learn(&self, learner: &mut HandleLearner) {
+        if let Some(learner) = &mut learner.learner {
+            learner.wait_ended(&self.context, self.unmet.is_none());
+        }
+    }
+
+    /// Returns the number of polls that found nothing and were followed by an action, if the wait
+    /// has neither read the clock nor slept.
+    #[inline(always)]
+    pub(crate) fn untimed_polls(&self) -> Option<u64> {
+        (self.context.started.is_none() && self.sleeps == 0).then_some(self.context.polls)
+    }
+
+    /// Returns the time between the clock's first and last readings in the wait. Zero if the wait
+    /// ended before the clock's first reading ([`WaitContext::now`]).
+    pub(crate) fn time(&self) -> Duration {
+        self.context.elapsed()
+    }
+
+    /// Reads the clock for the first time in this wait.
+    fn read_first(
+        &mut self,
+        timeout: Option<Duration>,
+        learner: &mut HandleLearner,
+        condition: &mut dyn Condition,
+    ) {
+        let now = now();
+        (self.context.started, self.context.now) = (Some(now), Some(now));
+        let timeout = timeout.and_then(|after| now.checked_add(after));
+        self.deadline = self.deadline.into_iter().chain(timeout).min();
+        self.next_call = Some(now);
+        condition.look_at_cores(&mut learner.noted, now);
+        self.context.oversubscribed = condition.is_oversubscribed();
+        self.flush_at = condition.flush_after().and_then(|after| now.checked_add(after));
+    }
+
+    /// Asks whether the wait continues, if that is due. Returns the reason if it does not.
+    fn goes_on(&mut self, condition: &mut dyn Condition) -> Result<(), Unmet> {
+        let Some(now) = self.context.now else { return Ok(()) };
+        if self.next_call.is_some_and(|next| next <= now) {
             let again = match condition.keep_waiting() {
                 ControlFlow::Continue(again) => again,
-                ControlFlow::Break(why) => break end(condition, why),
+                ControlFlow::Break(why) => return Err(why),
             };
-            next_call = again.zip(context.now).and_then(|(again, now)| now.checked_add(again));
+            self.next_call = again.and_then(|again| now.checked_add(again));
         }
-        let until = |time: Option<Instant>| {
-            time.zip(context.now).map(|(time, now)| time.saturating_duration_since(now))
-        };
-        if until(deadline) == Some(Duration::ZERO) {
-            break end(condition, Unmet::TimedOut);
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            return Err(Unmet::TimedOut);
         }
-        let left = until(deadline.into_iter().chain(next_call).min());
-        let is_awake = spins || matches!(action, WaitAction::Clock | WaitAction::Yield);
-        if flush_at.zip(context.now).is_some_and(|(at, now)| at <= now || !is_awake) {
+        Ok(())
+    }
+
+    fn flush_if_due(&mut self, is_awake: bool, condition: &mut dyn Condition) {
+        if self.flush_at.zip(self.context.now).is_some_and(|(at, now)| at <= now || !is_awake) {
             condition.flush();
-            flush_at = None;
+            self.flush_at = None;
         }
+    }
+
+    /// Does what the strategy has decided, other than [`WaitAction::SpinOn`].
+    fn act(
+        &mut self,
+        mut action: WaitAction,
+        queue: Option<&dyn SleepPlace>,
+        condition: &mut dyn Condition,
+    ) {
+        let left = || {
+            let until = self.deadline.into_iter().chain(self.next_call).min();
+            until.zip(self.context.now).map(|(until, now)| until.saturating_duration_since(now))
+        };
+        let left = left();
+        let is_awake =
+            matches!(action, WaitAction::Spin(_) | WaitAction::Clock | WaitAction::Yield);
+        self.flush_if_due(is_awake, condition);
         if !is_awake && let Some(nap) = condition.nap() {
             action = WaitAction::Sleep(nap);
         }
-        context.wake_latency = None;
+        self.context.wake_latency = None;
         match action {
-            WaitAction::SpinOn => {
-                // The last poll before the clock's reading is that of the outer loop.
-                let last = context.polls - context.polls % CLOCK_INTERVAL + CLOCK_INTERVAL - 1;
-                let found = loop {
-                    pause();
-                    if context.polls >= last {
-                        break false;
-                    }
-                    context.polls += 1;
-                    if condition.is_ready() {
-                        break true;
-                    }
-                };
-                if found {
-                    break Ok(());
-                }
-            }
             WaitAction::Spin(pauses) => (0..pauses.clamp(1, 1 << 16)).for_each(|_| pause()),
-            WaitAction::Clock => {}
+            WaitAction::SpinOn | WaitAction::Clock => {}
             WaitAction::Yield => yield_now(),
             WaitAction::Park | WaitAction::ParkFor(_) => {
-                sleeps += 1;
+                self.sleeps += 1;
                 let longest =
                     if let WaitAction::ParkFor(time) = action { Some(time) } else { None };
                 let limit = left.into_iter().chain(longest).min();
@@ -294,7 +377,8 @@ pub(crate) fn wait_until(
                         if longest.is_some() {
                             system::sharpen_timers();
                         }
-                        context.wake_latency = queue.sleep(limit, &mut || condition.is_ready());
+                        let wake_latency = queue.sleep(limit, &mut || condition.is_ready());
+                        self.context.wake_latency = wake_latency;
                     }
                     // If progress notifies no queue, the waiter must wake by a timer.
                     None => {
@@ -304,26 +388,74 @@ pub(crate) fn wait_until(
                 }
             }
             WaitAction::Sleep(time) => {
-                sleeps += 1;
+                self.sleeps += 1;
                 let time = left.unwrap_or(LONGEST_SLEEP).min(time).min(LONGEST_SLEEP);
                 system::sharpen_timers();
                 sleep(time);
             }
         }
-        context.polls += 1;
-        if context.started.is_some() && (!spins || context.polls.is_multiple_of(CLOCK_INTERVAL)) {
-            let now = now();
-            context.now = Some(now);
-            condition.look_at_cores(&mut learner.noted, now);
-            context.oversubscribed = condition.is_oversubscribed();
-        }
-    };
-    if let Some(learner) = &mut learner.learner {
-        learner.wait_ended(&context, ended.is_ok());
     }
-    (ended, WaitStats { time: context.elapsed(), sleeps, polls: context.polls })
+
+    /// Counts a poll that an action has followed, and reads the clock if that is due.
+    fn polled(&mut self, is_due: bool, learner: &mut HandleLearner, condition: &mut dyn Condition) {
+        self.context.polls += 1;
+        if self.context.started.is_some() && is_due {
+            let now = now();
+            self.context.now = Some(now);
+            condition.look_at_cores(&mut learner.noted, now);
+            self.context.oversubscribed = condition.is_oversubscribed();
+        }
+    }
 }
 
+impl Default for WaitRun {
+    /// Returns the run of a handle that has never waited.
+    fn default() -> WaitRun {
+        WaitRun {
+            context: WaitContext::new(false),
+            spinning: None,
+            deadline: None,
+            next_call: None,
+            flush_at: None,
+            sleeps: 0,
+            unmet: None,
+        }
+    }
+}
+
+/// Waits until the condition holds, or until the deadline or timeout, and tells the learner.
+#[cold]
+pub(crate) fn wait_until(
+    options: WaitOptions<'_>,
+    learner: &mut HandleLearner,
+    condition: &mut dyn Condition,
+) -> WaitRun {
+    let mut run = WaitRun::new(&options, condition.is_oversubscribed());
+    while let Some(polls) = run.step(&options, learner, condition) {
+        if let Some(polls) = spin(polls, || condition.is_ready()) {
+            run.found(polls);
+            break;
+        }
+    }
+    run.learn(learner);
+    run
+}
+
+/// Pauses and polls, at most `most` times, and pauses once more if no poll succeeds. Returns the
+/// number of polls, the last of which succeeded.
+#[inline(always)]
+pub(crate) fn spin(most: u32, mut is_ready: impl FnMut() -> bool) -> Option<u32> {
+    for polls in 1..=most {
+        pause();
+        if is_ready() {
+            return Some(polls);
+        }
+    }
+    pause();
+    None
+}
+
+#[inline(always)]
 fn pause() {
     if cfg!(slipring_loom) { yield_now() } else { spin_loop() }
 }

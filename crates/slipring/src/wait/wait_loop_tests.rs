@@ -8,7 +8,7 @@ use super::built_in::Wait;
 use super::queue::WaitQueue;
 use super::strategy::{CLOCK_INTERVAL, WaitAction, WaitContext, WaitStrategy};
 use super::wait_loop::{
-    Condition, HandleLearner, KeepWaiting, Unmet, WaitOptions, WaitStats, wait_until,
+    Condition, HandleLearner, KeepWaiting, Unmet, WaitOptions, WaitRun, wait_until,
 };
 use crate::errors::WaitError;
 
@@ -29,12 +29,21 @@ fn wait(
     parks: bool,
     deadline: Option<Instant>,
     ready: &mut dyn FnMut() -> bool,
-) -> (bool, WaitStats) {
+) -> (bool, WaitRun) {
     let queue = WaitQueue::new();
     let queue = parks.then_some(&queue);
     let options = WaitOptions { deadline, timeout: wait.timeout(), ..endless(wait, queue) };
-    let (ended, stats) = wait_until(options, &mut wait.learner().into(), &mut || ready());
-    (ended.is_ok(), stats)
+    ended(options, &mut wait.learner().into(), &mut || ready())
+}
+
+/// Waits, and returns whether the condition holds, and the run of the loop.
+fn ended(
+    options: WaitOptions<'_>,
+    learner: &mut HandleLearner,
+    condition: &mut dyn Condition,
+) -> (bool, WaitRun) {
+    let run = wait_until(options, learner, condition);
+    (run.unmet.is_none(), run)
 }
 
 /// A condition of closures.
@@ -65,9 +74,9 @@ fn a_wait_ends_at_its_deadline() {
         // such a wait is zero, and the test waits once more.
         loop {
             let deadline = Instant::now() + Duration::from_millis(3);
-            let (in_time, stats) = wait(&strategy, strategy.parks(), Some(deadline), &mut || false);
+            let (in_time, run) = wait(&strategy, strategy.parks(), Some(deadline), &mut || false);
             assert!(!in_time && Instant::now() >= deadline, "{strategy}");
-            if !stats.time.is_zero() {
+            if !run.time().is_zero() {
                 break;
             }
         }
@@ -94,14 +103,13 @@ fn a_wait_that_must_not_go_on_polls_once_more() {
                 stopped.get() && ready_at_last
             };
             let mut condition = Closures(ready, keep_waiting, || false);
-            let (ended, stats) =
-                wait_until(options, &mut strategy.learner().into(), &mut condition);
-            let in_time = match ended {
-                Ok(()) => true,
-                Err(Unmet::Ended(WaitError::Halted)) => false,
-                Err(other) => panic!("{strategy}: {other:?}"),
+            let (_, run) = ended(options, &mut strategy.learner().into(), &mut condition);
+            let in_time = match run.unmet {
+                None => true,
+                Some(Unmet::Ended(WaitError::Halted)) => false,
+                Some(other) => panic!("{strategy}: {other:?}"),
             };
-            assert_eq!((in_time, after, stats.sleeps), (ready_at_last, 1, 0), "{strategy}");
+            assert_eq!((in_time, after, run.sleeps), (ready_at_last, 1, 0), "{strategy}");
             assert!(before <= CLOCK_INTERVAL + 1, "{strategy}: {before} polls");
         }
     }
@@ -125,8 +133,8 @@ fn a_wait_asks_again_whether_to_go_on() {
             }
         };
         let mut condition = Closures(|| false, keep_waiting, || false);
-        let (ended, _) = wait_until(options, &mut strategy.learner().into(), &mut condition);
-        assert_eq!((ended.is_ok(), calls), (false, 3), "{strategy}");
+        let (is_ready, _) = ended(options, &mut strategy.learner().into(), &mut condition);
+        assert_eq!((is_ready, calls), (false, 3), "{strategy}");
     }
 }
 
@@ -158,9 +166,8 @@ fn a_wait_asks_again_whether_the_graph_is_oversubscribed() {
         polls > 4
     };
     let mut condition = Closures(ready, || ControlFlow::Continue(None), || joined.get());
-    let (ended, _) =
-        wait_until(endless(&strategy, None), &mut HandleLearner::default(), &mut condition);
-    assert!(ended.is_ok());
+    let options = endless(&strategy, None);
+    assert!(ended(options, &mut HandleLearner::default(), &mut condition).0);
     assert_eq!(told.into_iter().take(4).collect::<Vec<_>>(), [false, false, false, true]);
 }
 
@@ -184,7 +191,7 @@ fn a_long_wait_flushes_once() {
     }
     let flushes = |strategy: &Wait, after| {
         let (mut condition, mut learner) = (Flushes(after, 0, 0), strategy.learner().into());
-        assert!(wait_until(endless(strategy, None), &mut learner, &mut condition).0.is_ok());
+        assert!(ended(endless(strategy, None), &mut learner, &mut condition).0);
         condition.1
     };
     for strategy in Wait::all() {
