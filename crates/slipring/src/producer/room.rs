@@ -58,9 +58,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // inside it, because no gating stage passes an open claim. The range from `next` to `limit`
         // may be longer than a lap, because other producers may have claimed positions after
         // `next`.
-        if !S::MANY {
-            self.find_fetch_end();
-        }
+        self.find_fetch_end();
         self.refreshes = self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
         self.plan_ahead();
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
@@ -109,11 +107,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         (FETCH_DISTANCE / self.slots.stride().max(1) as u64).max(1)
     }
 
-    /// Decides up to which position publications fetch the cache lines of later slots. If the
-    /// slowest stage is several lines behind, they fetch up to the end of the room: that stage has
-    /// read these slots a lap ago, so its core still has their lines, and does not need them until
-    /// the slots are published. If the stage keeps up, publications fetch nothing, because the
-    /// stage would soon load the lines itself.
+    /// Decides up to which position the cache lines of later slots are fetched: by publications, or
+    /// by claims while several producers take turns. If the slowest stage is several lines behind,
+    /// they fetch up to the end of the room: that stage has read these slots a lap ago, so its core
+    /// still has their lines, and does not need them until the slots are published. If the stage
+    /// keeps up, they fetch nothing, because the stage would soon load the lines itself.
     fn find_fetch_end(&mut self) {
         let (room, distance) = (self.limit.wrapping_sub(self.next), self.fetch_distance());
         let lag = self.core.capacity().wrapping_sub(room);
@@ -122,8 +120,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Returns how many publications from `from` on fetch the lines of later slots; zero or a
-    /// negative number if the next one does not. With many producers, none does, because another
-    /// producer might be filling the later slot.
+    /// negative number if the next one does not. With many producers, none does: another producer
+    /// might be filling the later slot. Their claims fetch it, while no other producer claims.
     #[inline(always)]
     pub(crate) fn fetching(&self, from: u64) -> i64 {
         if S::MANY { 0 } else { ahead(self.fetch_until, from) }
