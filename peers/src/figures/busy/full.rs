@@ -9,7 +9,7 @@ use crate::measure::{Figure, Size, Values};
 use crate::work::{Check, amount, steps, steps_for};
 
 /// The handler's work on an event, in nanoseconds.
-pub const WORK: [u32; 5] = [0, 10, 50, 170, 700];
+pub const WORK: [u32; 6] = [0, 10, 50, 170, 440, 700];
 
 /// A stream whose producer only publishes, without other work between two events.
 #[derive(Clone, Copy)]
