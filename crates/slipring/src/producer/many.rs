@@ -183,9 +183,9 @@ impl<E, L: Layout> Producer<E, L, Many> {
     /// While no other producer claims, a compare-and-swap is faster than an addition by 3 to 5 ns:
     /// its position is known beforehand, so the processor fills the slot meanwhile. But it waits
     /// until the handle's earlier stores have their lines. So behind a stage that lags, a later
-    /// slot's line is fetched, too. Two producers that take turns on two cores then take 10 to 12 ns
-    /// an event instead of 12 to 14, and 14 instead of 28 to 35 where the cores are far from each
-    /// other (records/2026-11-30-spinning-waits).
+    /// slot's line is fetched, too. Two producers that take turns on two cores then take 10 to 12
+    /// ns an event instead of 12 to 14, and 14 instead of 28 to 35 where the cores are far from
+    /// each other (records/2026-11-30-spinning-waits).
     #[inline(always)]
     fn claim_undisturbed(&mut self, len: u64) -> Result<u64, Refusal> {
         let seq = match self.swap_claim_word(len) {
