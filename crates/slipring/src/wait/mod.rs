@@ -3,13 +3,14 @@
 //!
 //! A wait has three parts. A strategy ([`strategy`], [`built_in`], [`adaptive`]) decides how to
 //! spend the time until the next poll. The loop ([`wait_loop`]) polls, acts as the strategy
-//! decides, and watches the deadline. The wait queue ([`queue`]) puts threads and tasks to sleep,
-//! and wakes them.
+//! decides, and watches the deadline; while the strategy spins, it leaves the polls to its caller.
+//! The wait queue ([`queue`]) puts threads and tasks to sleep, and wakes them.
 //!
 //! Invariants
-//! - I1: a strategy only returns a decision. Polls are made only by the loop and by the place where
-//!   the waiter sleeps (`SleepPlace`: a wait queue or a promise). Only that place makes the waiter
-//!   sleep until a notification. So no strategy, not even a user's, can lose a wake-up.
+//! - I1: a strategy only returns a decision. Polls are made only by the loop, by its caller, and by
+//!   the place where the waiter sleeps (`SleepPlace`: a wait queue or a promise). Only that place
+//!   makes the waiter sleep until a notification. So no strategy, not even a user's, can lose a
+//!   wake-up.
 //! - I2: a wait ends at progress, at the end of the graph and at its deadline, and its strategy
 //!   cannot prevent that.
 

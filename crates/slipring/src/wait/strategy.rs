@@ -8,7 +8,7 @@ use super::full_ring::FullRing;
 use crate::base::sync::shortened;
 
 /// Number of polls before the clock's first reading in a wait, and between two readings while the
-/// waiter spins. Sixteen polls take about as long as ten readings of the clock.
+/// strategy decides after each poll. Sixteen polls take about as long as ten readings of the clock.
 pub(super) const CLOCK_INTERVAL: u64 = 16;
 
 /// Estimated CPU time of one yield.

@@ -1,4 +1,5 @@
-//! The loop of a wait, which polls, acts as the strategy decides, and polls again.
+//! The loop of a wait, which polls, acts as the strategy decides, and polls again. The loop is a
+//! value that is stepped ([`WaitRun`]).
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
