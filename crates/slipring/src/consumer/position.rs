@@ -31,7 +31,7 @@ use crate::ring::stage::Stage;
 use crate::ring::task_budget::TaskBudget;
 use crate::ring::task_number::TaskNumber;
 use crate::ring::world::World;
-use crate::wait::{HandleLearner, WaitRun};
+use crate::wait::{HandleLearner, LeftWait};
 
 /// A consumer's place in the stream: the position of its next event, and of its last release.
 pub(crate) trait ConsumerPosition<E, L: Layout> {
@@ -277,6 +277,14 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     }
 }
 
+/// A wait that its handle has left as soon as it found an event.
+struct Unsettled {
+    wait: LeftWait,
+    /// The party for which the handle waited, when it last found nothing.
+    upstream: usize,
+    counted: bool,
+}
+
 /// The state that every kind of position carries.
 pub struct ConsumerState<E, L: Layout> {
     pub(crate) core: Owner<E, L>,
@@ -329,16 +337,8 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) calls: CallSpacing,
     /// The wait strategy's learned state, from this handle's earlier waits.
     pub(crate) learned: HandleLearner,
-    /// The handle's last wait that outlasted its first polls. It lies in a box, so that a step of
-    /// the wait can take it out and put it back; `None` only meanwhile.
-    pub(crate) run: Option<Box<WaitRun>>,
-    /// The party for which that wait was, when it last found nothing.
-    pub(crate) slowest: usize,
-    /// Whether the stage follows several parties.
-    pub(crate) joins: bool,
-    /// Whether that wait still has to be counted, and to be reported to the learner.
-    uncounted: bool,
-    unlearned: bool,
+    /// The handle's last wait, while the learner has not heard of it (waiting::I2).
+    unsettled: Option<Unsettled>,
     /// Position of the last batch that [`Consumer::batch`](crate::Consumer::batch) lent, and how
     /// often it lent that position in a row.
     #[cfg(debug_assertions)]
@@ -357,7 +357,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
         let rewinds = plan.policy.rewinds();
         let bookkeeping =
             !plan.partitions.is_empty() || rewinds || core.control.counters.samples.is_some();
-        let (notifies, joins) = (!plan.notifies.is_empty(), plan.after.len() > 1);
+        let notifies = !plan.notifies.is_empty();
         let Control { spacing, timed, .. } = core.control;
         let calls = CallSpacing::new(core.capacity(), spacing, timed);
         ConsumerState {
@@ -384,11 +384,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
             is_sparse: false,
             calls,
             learned,
-            run: Some(Box::default()),
-            slowest: stage,
-            joins,
-            uncounted: false,
-            unlearned: false,
+            unsettled: None,
             #[cfg(debug_assertions)]
             lent: (0, 0),
             oldest: None,
@@ -425,40 +421,27 @@ impl<E, L: Layout> ConsumerState<E, L> {
         self.learned.note_short_wait();
     }
 
-    /// Begins a wait for the party `waits_for`. `gathers` says whether it gathers a batch, so that
-    /// the learner does not hear of it.
-    pub(crate) fn begin_wait(&mut self, run: WaitRun, waits_for: usize, gathers: bool) {
-        debug_assert!(!self.unlearned);
-        match &mut self.run {
-            Some(last) => **last = run,
-            None => self.run = Some(Box::new(run)),
-        }
-        (self.polls, self.slowest) = (u32::MAX, waits_for);
-        (self.uncounted, self.unlearned) = (true, !gathers);
+    /// Notes a wait for the party `upstream`, which is settled later.
+    #[inline(always)]
+    pub(crate) fn settle_later(&mut self, wait: LeftWait, upstream: usize) {
+        self.unsettled = Some(Unsettled { wait, upstream, counted: false });
     }
 
     /// Counts the last wait, unless that was done before.
     pub(crate) fn count_wait(&mut self) {
-        if std::mem::take(&mut self.uncounted)
-            && let Some(run) = &self.run
+        if let Some(Unsettled { wait, upstream, counted }) = &mut self.unsettled
+            && !std::mem::replace(counted, true)
         {
-            self.counts.wait(self.slowest, run);
+            self.counts.wait(*upstream, wait.time(), 0);
         }
     }
 
-    /// Counts the last wait and reports it to the learner, unless that was done before.
+    /// Counts the last wait, unless that was done before, and reports it to the learner.
     pub(crate) fn settle_wait(&mut self) {
         self.count_wait();
-        if std::mem::take(&mut self.unlearned)
-            && let Some(run) = &self.run
-        {
-            run.learn(&mut self.learned);
+        if let Some(Unsettled { wait, .. }) = self.unsettled.take() {
+            wait.learn(&mut self.learned);
         }
-    }
-
-    /// Forgets the last wait, because it has panicked.
-    pub(crate) fn forget_wait(&mut self) {
-        (self.uncounted, self.unlearned) = (false, false);
     }
 
     /// Notes the current thread as the handle's.

@@ -5,8 +5,7 @@
 //!   counts at the last flush, and each flush adds the difference to the graph's counters. The
 //!   field stays correct if a wait panics.
 //! - I2: a wait that a look has ended is counted, and reported to the strategy's learner, before
-//!   the handle's next longer wait begins; and it is counted before a flush of the counts. Until
-//!   then its run stays as it was, because only a wait changes it.
+//!   the handle's next longer wait begins; and it is counted before a flush of the counts.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -131,18 +130,18 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         if Self::DRAWS || helper::is_there(self.state().control()) {
             return self.wait_drawing(deadline).map(|()| None);
         }
-        self.begin_wait(deadline, &None);
-        while let Some(polls) = self.step_wait(deadline, &mut None)? {
+        let mut wait = self.begin_wait(deadline, &None);
+        while let Some(polls) = self.step_wait(&mut wait, deadline, &mut None)? {
             let mut found = None;
             let looked = spin(polls, || {
                 found = look(self);
-                if found.is_none() {
-                    self.note_awaited();
+                if found.is_none() && wait.joins {
+                    wait.upstream = self.waits_for();
                 }
                 found.is_some()
             });
             if let Some(polls) = looked {
-                self.leave_wait(polls);
+                self.leave_wait(&mut wait, polls);
                 return Ok(found);
             }
         }
@@ -243,11 +242,11 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         deadline: Option<Instant>,
         mut gather: Option<&mut Gather>,
     ) -> Result<(), Unmet> {
-        self.begin_wait(deadline, &gather);
-        while let Some(polls) = self.step_wait(deadline, &mut gather)? {
+        let mut wait = self.begin_wait(deadline, &gather);
+        while let Some(polls) = self.step_wait(&mut wait, deadline, &mut gather)? {
             if let Some(polls) = spin(polls, || self.is_due(&mut gather)) {
-                self.found_in_wait(polls);
-                return self.end_wait();
+                wait.run.found(polls);
+                return self.end_wait(&mut wait);
             }
         }
         Ok(())
@@ -257,15 +256,20 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     /// counts some as made.
     #[cold]
     #[inline(never)]
-    fn begin_wait(&mut self, deadline: Option<Instant>, gather: &Option<&mut Gather>) {
+    fn begin_wait(&mut self, deadline: Option<Instant>, gather: &Option<&mut Gather>) -> OneWait {
         self.state_mut().settle_wait();
         let polls = if gather.is_some() { POLLS_BEFORE } else { self.state().first_polls() };
         let waiter = Waiter { polls, ..self.waiter(deadline, gather, self.waits_for()) };
         // Other handles may have joined or left since this handle was made, which changes whether
         // threads outnumber cores.
         self.state_mut().refresh_first_polls();
-        let run = self.state().control().begin_wait(&waiter);
-        self.state_mut().begin_wait(run, waiter.waits_for, gather.is_some());
+        self.state_mut().polls = u32::MAX;
+        OneWait {
+            run: self.state().control().begin_wait(&waiter),
+            upstream: waiter.waits_for,
+            joins: self.state().plan().after.len() > 1,
+            gathers: gather.is_some(),
+        }
     }
 
     fn waiter(
@@ -287,85 +291,76 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     #[inline(never)]
     fn step_wait(
         &mut self,
+        wait: &mut OneWait,
         deadline: Option<Instant>,
         gather: &mut Option<&mut Gather>,
     ) -> Result<Option<u32>, Unmet> {
-        let gathers = gather.is_some();
+        let OneWait { run, upstream, joins, gathers } = wait;
+        let (joins, gathers) = (*joins, *gathers);
+        let waiter = self.waiter(deadline, gather, *upstream);
         let learned = match gathers {
             true => self.state().learned.without_learner(),
             false => std::mem::take(&mut self.state_mut().learned),
         };
-        let ConsumerState { slowest, joins, .. } = *self.state();
-        let waiter = self.waiter(deadline, gather, slowest);
         let polls = {
             // `guard` is not moved, because a move would copy the counts in `guard.flushed`.
             let mut guard = WaitGuard {
-                run: self.state_mut().run.take(),
                 position: &mut *self,
                 learned,
                 gathers,
                 flushed: None,
-                slowest,
                 panics: true,
                 kind: PhantomData,
             };
-            let WaitGuard { ref position, ref mut run, ref mut learned, ref mut flushed, .. } =
-                guard;
+            let WaitGuard { ref position, ref mut learned, ref mut flushed, .. } = guard;
             let position: &Self = position;
             let kind = PhantomData;
-            let mut next = NextEvent { position, gather, flushed, slowest, joins, kind };
-            let (control, run) = (position.state().control(), run.get_or_insert_default());
-            let polls = control.step_wait(run, &waiter, learned, &mut next);
-            (guard.slowest, guard.panics) = (next.slowest, false);
+            let mut next = NextEvent { position, gather, flushed, slowest: upstream, joins, kind };
+            let polls = position.state().control().step_wait(run, &waiter, learned, &mut next);
+            guard.panics = false;
             polls
         };
-        match polls {
-            Some(_) => Ok(polls),
-            None => self.end_wait().map(|()| None),
+        if polls.is_none() { self.end_wait(wait).map(|()| None) } else { Ok(polls) }
+    }
+
+    /// Leaves a wait because the last of `polls` looks has found an event.
+    #[inline(always)]
+    fn leave_wait(&mut self, wait: &mut OneWait, polls: u32) {
+        wait.run.found(polls);
+        match wait.run.leave() {
+            Some(left) => {
+                self.note_polls(&wait.run);
+                self.state_mut().settle_later(left, wait.upstream);
+            }
+            None => self.settle(wait),
         }
     }
 
-    /// Notes for which party the position waits, if that can change. The caller has found nothing.
+    /// Notes the number of polls of a wait that ended before its strategy read the clock or slept.
     #[inline(always)]
-    fn note_awaited(&mut self) {
-        if self.state().joins {
-            let slowest = self.waits_for();
-            self.state_mut().slowest = slowest;
-        }
-    }
-
-    /// Ends a wait because the last of `polls` looks has found an event. The wait is settled later,
-    /// unless it has slept.
-    #[inline(always)]
-    fn leave_wait(&mut self, polls: u32) {
-        if self.found_in_wait(polls) {
-            self.state_mut().settle_wait();
-        }
-    }
-
-    /// Notes that the last of `polls` polls of a wait has found an event. Returns whether the wait
-    /// has slept.
-    #[inline(always)]
-    fn found_in_wait(&mut self, polls: u32) -> bool {
-        let state = self.state_mut();
-        let Some(run) = &mut state.run else { return false };
-        run.found(polls);
+    fn note_polls(&mut self, run: &WaitRun) {
         if let Some(polls) = run.untimed_polls() {
-            state.polls = u32::try_from(polls).unwrap_or(u32::MAX);
+            self.state_mut().polls = u32::try_from(polls).unwrap_or(u32::MAX);
         }
-        run.sleeps != 0
+    }
+
+    /// Counts a wait that has ended, and reports it to the learner.
+    #[cold]
+    fn settle(&mut self, wait: &OneWait) {
+        self.note_polls(&wait.run);
+        let state = self.state_mut();
+        state.has_slept |= wait.run.sleeps != 0;
+        state.counts.wait(wait.upstream, wait.run.time(), wait.run.sleeps);
+        if !wait.gathers {
+            wait.run.learn(&mut state.learned);
+        }
     }
 
     /// Ends a wait, and settles it.
-    fn end_wait(&mut self) -> Result<(), Unmet> {
+    fn end_wait(&mut self, wait: &mut OneWait) -> Result<(), Unmet> {
         self.wait_ended();
-        // The number of polls is known if the wait ended under a strategy without first polls,
-        // before that strategy read the clock or slept.
-        let slept = self.found_in_wait(0);
-        let state = self.state_mut();
-        state.has_slept |= slept;
-        state.settle_wait();
-        match state.run.as_mut().and_then(|run| run.unmet.take()) {
+        self.settle(wait);
+        match wait.run.unmet.take() {
             None => Ok(()),
             Some(why) => {
                 self.flush();
@@ -429,6 +424,17 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
 
 impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
 
+/// A wait of a handle, behind the wait's first polls.
+pub(crate) struct OneWait {
+    run: WaitRun,
+    /// The party for which the position waited, when it last found nothing.
+    upstream: usize,
+    /// Whether the position follows several parties.
+    joins: bool,
+    /// Whether the wait gathers a batch.
+    gathers: bool,
+}
+
 /// The next event of a position, or the next batch, as the subject of a wait.
 struct NextEvent<'g, 'h, E, L: Layout, P> {
     position: &'g P,
@@ -438,7 +444,7 @@ struct NextEvent<'g, 'h, E, L: Layout, P> {
     flushed: &'g mut Option<LocalCounts>,
     /// The slowest of the parties that the position follows. Each poll that finds no event updates
     /// it.
-    slowest: usize,
+    slowest: &'g mut usize,
     /// Whether the position follows several parties.
     joins: bool,
     kind: PhantomData<(E, L)>,
@@ -448,7 +454,7 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, '_, E, L, P>
     fn is_ready(&mut self) -> bool {
         let is_ready = self.position.is_due(self.gather);
         if self.joins && !is_ready {
-            self.slowest = self.position.waits_for();
+            *self.slowest = self.position.waits_for();
         }
         is_ready
     }
@@ -494,12 +500,10 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, '_, E, L, P>
 /// of the wait strategy (I1).
 struct WaitGuard<'s, E, L: Layout, P: Availability<E, L>> {
     position: &'s mut P,
-    run: Option<Box<WaitRun>>,
     learned: HandleLearner,
     /// Whether the wait gathers a batch, so that the handle kept its own learner.
     gathers: bool,
     flushed: Option<LocalCounts>,
-    slowest: usize,
     /// Whether the drop comes from a panic, which ends the wait.
     panics: bool,
     kind: PhantomData<(E, L)>,
@@ -511,11 +515,6 @@ impl<E, L: Layout, P: Availability<E, L>> Drop for WaitGuard<'_, E, L, P> {
             self.position.wait_ended();
         }
         let state = self.position.state_mut();
-        std::mem::swap(&mut state.run, &mut self.run);
-        state.slowest = self.slowest;
-        if self.panics {
-            state.forget_wait();
-        }
         match self.gathers {
             true => state.learned.noted = self.learned.noted,
             false => std::mem::swap(&mut state.learned, &mut self.learned),

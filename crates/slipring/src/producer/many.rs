@@ -136,7 +136,7 @@ impl<E, L: Layout> Producer<E, L, Many> {
         };
         let run = control.wait(waiter, learned, &mut slots);
         let slowest = slots.slowest;
-        self.counts.wait(slowest, &run);
+        self.counts.wait(slowest, run.time(), run.sleeps);
         match run.unmet {
             Some(Unmet::Ended(error)) => {
                 debug_assert!(!self.core.control.status.is_running(), "I2: an early claim is lost");

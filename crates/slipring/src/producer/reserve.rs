@@ -273,7 +273,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut room = Room { core, next, len, deadline, slowest, counts, sharing };
         let run = helper::waiting(control, || control.wait(waiter, learned, &mut room));
         let slowest = room.slowest;
-        self.counts.wait(slowest, &run);
+        self.counts.wait(slowest, run.time(), run.sleeps);
         let error = match run.unmet {
             None => return Ok(()),
             Some(Unmet::Ended(error)) => error.into(),

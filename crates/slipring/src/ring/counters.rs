@@ -23,7 +23,6 @@ use crate::base::sync::{Line, Relaxed, Statistic, array, elapsed, now};
 use crate::errors::{Latency, Turns};
 use crate::ring::plan::Plan;
 use crate::ring::spec::{Delivery, ThreadChoice};
-use crate::wait::WaitRun;
 
 /// The counts of one handle.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,11 +46,10 @@ impl LocalCounts {
     /// Counts a handle's wait for another party. If the wait read the clock, and the handle does
     /// not always wait for the same party, the wait has flushed the time of earlier waits
     /// ([`LocalCounts::flush_after`]).
-    pub(crate) fn wait(&mut self, upstream: usize, run: &WaitRun) {
+    pub(crate) fn wait(&mut self, upstream: usize, time: Duration, sleeps: u64) {
         self.waits += 1;
-        let time = run.time();
         if !time.is_zero() {
-            self.wakes += run.sleeps;
+            self.wakes += sleeps;
             self.nanos =
                 self.nanos.wrapping_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
             self.upstream = upstream;

@@ -405,7 +405,7 @@ impl<'env> Executor<'env> {
             // If several threads wait for the same event, only the first thread counts its wait.
             if let (Some(waiter), true) = (waiter, is_first) {
                 let mut counts = LocalCounts::default();
-                counts.wait(waiter.waits_for, &run);
+                counts.wait(waiter.waits_for, run.time(), run.sleeps);
                 control.count(party, &counts, &LocalCounts::default());
             }
         }

@@ -75,7 +75,7 @@ impl<'env> StageThread<'env> {
                 });
                 if let Some(run) = waited {
                     let mut counts = LocalCounts::default();
-                    counts.wait(waiter.waits_for, &run);
+                    counts.wait(waiter.waits_for, run.time(), run.sleeps);
                     control.count(waiter.party, &counts, &LocalCounts::default());
                 }
             }

@@ -50,6 +50,6 @@ pub(crate) use hardware::{BackOff, first_polls, spacing};
 pub use strategy::{WaitAction, WaitContext, WaitLearner, WaitStrategy};
 pub(crate) use unpark::{Bystander, park_for, waker_of_this_thread};
 pub(crate) use wait_loop::{
-    Condition, HandleLearner, KeepWaiting, NotedThread, SleepPlace, UNNOTIFIED_SLEEP, Unmet,
-    WaitOptions, WaitRun, spin, wait_until,
+    Condition, HandleLearner, KeepWaiting, LeftWait, NotedThread, SleepPlace, UNNOTIFIED_SLEEP,
+    Unmet, WaitOptions, WaitRun, spin, wait_until,
 };

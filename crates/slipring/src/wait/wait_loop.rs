@@ -215,8 +215,15 @@ impl WaitRun {
     /// cores.
     pub(crate) fn new(options: &WaitOptions<'_>, oversubscribed: bool) -> WaitRun {
         let WaitOptions { polls, full_ring, deadline, .. } = *options;
-        let context = WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed) };
-        WaitRun { context, deadline, ..WaitRun::default() }
+        WaitRun {
+            context: WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed) },
+            spinning: None,
+            deadline,
+            next_call: None,
+            flush_at: None,
+            sleeps: 0,
+            unmet: None,
+        }
     }
 
     /// Polls, and acts as the strategy decides between two polls, until the wait is over or the
@@ -281,8 +288,15 @@ impl WaitRun {
     /// condition holds.
     #[inline(always)]
     pub(crate) fn found(&mut self, polls: u32) {
-        self.spinning = None;
         self.context.polls += u64::from(polls);
+    }
+
+    /// Returns the part of the ended wait that a learner and the counts need later, unless the wait
+    /// has slept: then it is settled at once.
+    #[inline(always)]
+    pub(crate) fn leave(&self) -> Option<LeftWait> {
+        let WaitContext { polls, oversubscribed, started, now, .. } = self.context;
+        (self.sleeps == 0).then_some(LeftWait { polls, oversubscribed, started, now })
     }
 
     /// Tells the learner how the wait ended.
@@ -409,18 +423,33 @@ impl WaitRun {
     }
 }
 
-impl Default for WaitRun {
-    /// Returns the run of a handle that has never waited.
-    fn default() -> WaitRun {
-        WaitRun {
-            context: WaitContext::new(false),
-            spinning: None,
-            deadline: None,
-            next_call: None,
-            flush_at: None,
-            sleeps: 0,
-            unmet: None,
+/// A wait that found what it waited for, without a sleep, and that the strategy's learner has not
+/// heard of yet.
+#[derive(Clone, Copy)]
+pub(crate) struct LeftWait {
+    polls: u64,
+    oversubscribed: bool,
+    started: Option<Instant>,
+    now: Option<Instant>,
+}
+
+impl LeftWait {
+    fn context(self) -> WaitContext {
+        let LeftWait { polls, oversubscribed, started, now } = self;
+        WaitContext { polls, started, now, ..WaitContext::new(oversubscribed) }
+    }
+
+    /// Tells the learner how the wait ended.
+    pub(crate) fn learn(self, learner: &mut HandleLearner) {
+        if let Some(learner) = &mut learner.learner {
+            learner.wait_ended(&self.context(), true);
         }
+    }
+
+    /// Returns the time between the clock's first and last readings in the wait.
+    pub(crate) fn time(self) -> Duration {
+        let context = self.context();
+        context.elapsed()
     }
 }
 
