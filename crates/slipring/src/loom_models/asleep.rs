@@ -4,21 +4,30 @@
 
 use std::panic;
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::model_hooks::sleeping_parties;
 
 /// Text before the list of sleeping parties in a twin's output.
 pub(super) const ASLEEP: &str = "asleep for ever: ";
 
-/// Installs a panic hook, which prints the sleeping parties after this process's first panic
-/// message. Later panics are only consequences of the first.
+/// Installs a panic hook, which prints the message of this process's first panic, and then the
+/// sleeping parties. Later panics are only consequences of the first, and are not printed: a panic
+/// during the unwinding prints its stack, which takes more of a model thread's small stack than may
+/// be left. The thread that overflows is ended inside the hook, and the process then hangs at its
+/// end.
 pub(super) fn print_at_a_panic() {
-    let usual = panic::take_hook();
-    panic::set_hook(Box::new(move |info| {
-        usual(info);
-        static FIRST: Once = Once::new();
-        FIRST.call_once(|| eprintln!("{ASLEEP}{}", sleeping_parties().join(", ")));
-    }));
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            static LATER: AtomicBool = AtomicBool::new(false);
+            if !LATER.swap(true, Ordering::Relaxed) {
+                usual(info);
+                eprintln!("{ASLEEP}{}", sleeping_parties().join(", "));
+            }
+        }));
+    });
 }
 
 /// Returns whether `output` lists exactly the `expected` parties, in any order.
