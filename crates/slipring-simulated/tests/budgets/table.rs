@@ -155,8 +155,12 @@ pub const ROWS: &[Row] = &[
     row(SegmentPool(3), Paced, "1x12", [14.63, 14.69], [3.35, 3.38], [0.00, 0.01]),
     row(SegmentPool(3), Draining, "1x12", [0.73, 0.76], [0.04, 0.06], [0.00, 0.01]),
     // In one of eight seeds, a worker sleeps in the warm-up, and from then on the workers sleep and
-    // wake each other in turn: 36 to 40 transfers instead of 11.
-    row(SegmentPool(11), Paced, "2x6", [10.91, 40.00], [3.06, 4.60], [0.00, 2.43]),
+    // wake each other in turn.
+    row(SegmentPool(11), Paced, "2x6", [11.03, 12.16], [3.05, 3.37], [0.00, 0.01]).or(
+        [36.15, 39.48],
+        [4.36, 4.56],
+        [2.19, 2.43],
+    ),
     row(SegmentPool(11), Draining, "2x6", [1.54, 1.84], [0.17, 0.24], [0.00, 0.01]),
     row(SegmentPool(31), Draining, "2x16", [4.70, 6.30], [0.77, 1.02], [0.00, 0.01]),
 ];
