@@ -348,14 +348,12 @@ impl Control {
         learned: &mut HandleLearner,
         awaited: &mut dyn Awaited,
     ) -> WaitRun {
-        let mut run = self.begin_wait(&waiter);
-        while let Some(polls) = self.step_wait(&mut run, &waiter, learned, awaited) {
-            if let Some(polls) = wait::spin(polls, || awaited.is_ready()) {
-                run.found(polls);
-                break;
-            }
-        }
-        run.learn(learned);
+        #[cfg(all(test, slipring_loom))]
+        let _asleep = crate::base::model_hooks::asleep(&self.plan.name_of(waiter.party));
+        let options = self.waits.options(&self.plan, &waiter, self.status.deadline());
+        let mut subject = Subject { control: self, waiter: &waiter, awaited, is_told: false };
+        let mut run = wait::wait_until(options, learned, &mut subject);
+        self.name_timeout(&mut run, &waiter);
         run
     }
 
@@ -378,17 +376,16 @@ impl Control {
         let options = self.waits.options(&self.plan, waiter, None);
         let mut subject = Subject { control: self, waiter, awaited, is_told: false };
         let polls = run.step(&options, learned, &mut subject);
-        if let Some(why @ Unmet::TimedOut) = &mut run.unmet {
-            *why = self.out_of_time(waiter);
-        }
+        self.name_timeout(run, waiter);
         polls
     }
 
-    fn out_of_time(&self, waiter: &Waiter) -> Unmet {
-        if self.expire(waiter.party, waiter.at) {
-            self.status.stopped().unwrap_or(WaitError::Halted).into()
-        } else {
-            Unmet::TimedOut
+    /// If the graph's own deadline has ended a wait, fails the graph, and replaces the reason.
+    fn name_timeout(&self, run: &mut WaitRun, waiter: &Waiter) {
+        if let Some(why @ Unmet::TimedOut) = &mut run.unmet
+            && self.expire(waiter.party, waiter.at)
+        {
+            *why = self.status.stopped().unwrap_or(WaitError::Halted).into();
         }
     }
 

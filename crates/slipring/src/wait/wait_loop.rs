@@ -63,6 +63,13 @@ impl HandleLearner {
         HandleLearner { learner: None, short_waits: 0, noted: self.noted }
     }
 
+    /// Tells the learner how a longer wait ended.
+    fn wait_ended(&mut self, context: &WaitContext, progress: bool) {
+        if let Some(learner) = &mut self.learner {
+            learner.wait_ended(context, progress);
+        }
+    }
+
     /// Reports to the learner the short waits since the last longer wait.
     fn learn_short_waits(&mut self, oversubscribed: bool) {
         let waits = std::mem::take(&mut self.short_waits).min(MOST_SHORT_WAITS);
@@ -301,9 +308,7 @@ impl WaitRun {
 
     /// Tells the learner how the wait ended.
     pub(crate) fn learn(&self, learner: &mut HandleLearner) {
-        if let Some(learner) = &mut learner.learner {
-            learner.wait_ended(&self.context, self.unmet.is_none());
-        }
+        learner.wait_ended(&self.context, self.unmet.is_none());
     }
 
     /// Returns the number of polls that found nothing and were followed by an action, if the wait
@@ -441,9 +446,7 @@ impl LeftWait {
 
     /// Tells the learner how the wait ended.
     pub(crate) fn learn(self, learner: &mut HandleLearner) {
-        if let Some(learner) = &mut learner.learner {
-            learner.wait_ended(&self.context(), true);
-        }
+        learner.wait_ended(&self.context(), true);
     }
 
     /// Returns the time between the clock's first and last readings in the wait.
