@@ -22,7 +22,12 @@ fn plays_a_role() {
     // This process starts no watchdog, because a forked child would lose the watchdog's thread. The
     // process that waits for this one has a watchdog.
     drop(_watched);
-    play(&[("steps", role_steps), ("instructions", role_instructions), ("wake", role_wake)]);
+    play(&[
+        ("steps", role_steps),
+        ("instructions", role_instructions),
+        ("wake", role_wake),
+        ("another path", role_another_path),
+    ]);
 }
 
 const SMALL: Shape = Shape {
@@ -648,6 +653,27 @@ fn role_wake() {
 fn a_sleeper_that_is_woken_before_it_sleeps_stays_awake() {
     let _watched = watched();
     test_in_a_role("wake", &[]);
+}
+
+/// Waits for a victim that waits for room in a full ring, and never comes to the given place.
+fn role_another_path() {
+    let journal = Journal::new(64);
+    let world = World::new(SMALL);
+    let hands = stages(&world, &journal);
+    let Some(victim) = Victim::start(|| victim_fills_the_ring(&world, &journal)) else {
+        return say("refused");
+    };
+    assert!(!victim.run_to(kill_me as fn() as usize as u64, 1));
+    victim.kill();
+    finish(&world, hands, &journal, 1, 1);
+    say("done");
+}
+
+/// The path of a victim depends on the clock, so not every victim comes to each place of a path.
+#[test]
+fn a_victim_that_takes_another_path_and_waits_is_given_up() {
+    let _watched = watched();
+    test_in_a_role("another path", &[]);
 }
 
 /// Kills victims between two instructions of each call. The default is a sample of the

@@ -86,7 +86,14 @@ pub enum Stop {
     Mark,
     /// After a single instruction, or at a breakpoint.
     Trap,
+    /// At the beginning or at the end of a system call.
+    Call,
 }
+
+/// Number of stops at system calls after which a victim that came to no breakpoint has taken
+/// another path, and may wait for ever. A path can contain instructions that no later victim
+/// executes: the kernel's clock, for example, is read again if it was being set meanwhile.
+const MOST_CALLS: u32 = 1000;
 
 /// A traced child.
 pub struct Victim {
@@ -112,14 +119,17 @@ impl Victim {
         }
         let victim = Victim { pid, ended: false };
         assert_eq!(victim.stopped(status), Stop::Mark, "the victim failed before its first mark");
+        victim.request(libc::PTRACE_SETOPTIONS, 0, libc::PTRACE_O_TRACESYSGOOD as usize);
         Some(victim)
     }
 
     fn stopped(&self, status: c_int) -> Stop {
+        const CALL: c_int = libc::SIGTRAP | 0x80;
         assert!(libc::WIFSTOPPED(status), "the victim ended by itself: status {status:#x}");
         match libc::WSTOPSIG(status) {
             libc::SIGSTOP => Stop::Mark,
             libc::SIGTRAP => Stop::Trap,
+            CALL => Stop::Call,
             signal => panic!("the victim got signal {signal}"),
         }
     }
@@ -175,19 +185,19 @@ impl Victim {
     #[cfg(target_arch = "x86_64")]
     pub fn run_to_call(&self, number: c_long) {
         loop {
-            assert_eq!(self.resume(libc::PTRACE_SYSCALL), Stop::Trap, "no such call");
+            assert_eq!(self.resume(libc::PTRACE_SYSCALL), Stop::Call, "no such call");
             let begins = self.registers().orig_rax as c_long == number;
             if begins {
                 return;
             }
-            assert_eq!(self.resume(libc::PTRACE_SYSCALL), Stop::Trap, "no such call");
+            assert_eq!(self.resume(libc::PTRACE_SYSCALL), Stop::Call, "no such call");
         }
     }
 
     /// Finishes the system call that has begun, and returns its result.
     #[cfg(target_arch = "x86_64")]
     pub fn finish_call(&self) -> c_long {
-        assert_eq!(self.resume(libc::PTRACE_SYSCALL), Stop::Trap);
+        assert_eq!(self.resume(libc::PTRACE_SYSCALL), Stop::Call);
         self.registers().rax as c_long
     }
 
@@ -203,7 +213,8 @@ impl Victim {
 
     /// Runs the victim until it is about to execute the instruction at `address` for the `count`th
     /// time. If it is about to do so now, this is the first time. Returns whether the victim got
-    /// there before its next mark.
+    /// there before its next mark. A victim that takes another path may never get there
+    /// ([`MOST_CALLS`]).
     #[cfg(target_arch = "x86_64")]
     pub fn run_to(&self, address: u64, count: usize) -> bool {
         let address_of = address as usize;
@@ -227,9 +238,15 @@ impl Victim {
                 continue;
             }
             self.request(libc::PTRACE_POKETEXT, address_of, code & !0xFF | 0xCC);
-            let stop = self.run();
+            let mut calls = 0..MOST_CALLS;
+            let stop = loop {
+                let stop = self.resume(libc::PTRACE_SYSCALL);
+                if stop != Stop::Call || calls.next().is_none() {
+                    break stop;
+                }
+            };
             self.request(libc::PTRACE_POKETEXT, address_of, code);
-            if stop == Stop::Mark {
+            if stop != Stop::Trap {
                 return false;
             }
             let mut registers = self.registers();
