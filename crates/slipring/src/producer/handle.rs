@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::base::direct::Direct;
+use crate::base::prefetch::FetchForStore;
 use crate::base::sync::{AtomicU64, panicking, twin};
 use crate::errors::{Cause, ClaimError, WaitError};
 use crate::ring::control::Control;
@@ -172,9 +173,11 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(crate) plain_until: u64,
     /// The lap of the plain publications. Only the handle of a single producer uses this field.
     pub(crate) lap: Lap,
-    /// Whether the next publication fetches the line of a later slot; see
-    /// [`Producer::fetch_ahead`].
-    pub(crate) fetches: bool,
+    /// The instruction by which publications and claims fetch the line of a later slot, if the
+    /// processor has it; see [`Producer::fetch_ahead`].
+    pub(crate) fetch: Option<FetchForStore>,
+    /// The same, if the next publication fetches a line.
+    pub(crate) fetches: Option<FetchForStore>,
     /// Position before which publications fetch the lines of later slots.
     pub(crate) fetch_until: u64,
     /// The graph's status, by which each claim notices a halt or a failure.
@@ -263,7 +266,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             limit,
             plain_until: 0,
             lap: core.slots.lap(next),
-            fetches: false,
+            fetch: FetchForStore::known(),
+            fetches: None,
             fetch_until: next,
             status: Direct::to(core.control.status.words()),
             word: Direct::to(match S::MANY {

@@ -1,6 +1,6 @@
 //! How a producer's handle finds out which positions of the ring are free.
 
-use crate::base::prefetch;
+use crate::base::prefetch::FetchForStore;
 use crate::errors::WaitError;
 use crate::producer::handle::{Producer, Refusal, sealed};
 use crate::ring::counters::FLUSH_EVERY;
@@ -80,7 +80,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn plan_ahead(&mut self) {
         let from = if S::MANY { self.counts.events } else { self.next };
         let fetching = self.fetching(from);
-        self.fetches = fetching > 0;
+        self.fetches = self.fetch.filter(|_| fetching > 0);
         if self.always_does_more || self.refreshes {
             self.plain_until = from;
             return;
@@ -89,7 +89,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut plain = !from & (FLUSH_EVERY - 1);
         if !S::MANY {
             plain = plain.min(self.limit.wrapping_sub(from));
-            if self.fetches {
+            if fetching > 0 {
                 plain = plain.min(fetching as u64);
             }
             if !View::<E, L>::CURSOR {
@@ -135,8 +135,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// wait took 3 of the 8 ns that each event took. A thread that does other work between two
     /// publications gains nothing by the fetch, and loses up to a nanosecond.
     #[inline(always)]
-    pub(crate) fn fetch_ahead(&self, seq: u64) {
-        prefetch::for_store(self.cell(seq.wrapping_add(self.fetch_distance())));
+    pub(crate) fn fetch_ahead(&self, fetch: FetchForStore, seq: u64) {
+        fetch.line_of(self.cell(seq.wrapping_add(self.fetch_distance())));
     }
 }
 
@@ -189,11 +189,11 @@ mod tests {
             publish(&mut tx, 1000);
             assert_eq!(rx.poll(500, |_, _| ()).unwrap(), 500);
             publish(&mut tx, 100);
-            assert!(tx.fetches && plain(&tx) == 408, "fetches end before the room does");
+            assert_eq!((tx.fetches.is_some(), plain(&tx)), (tx.fetch.is_some(), 408));
             publish(&mut tx, 408);
             assert_eq!(plain(&tx), 0);
             publish(&mut tx, 1);
-            assert!(!tx.fetches && plain(&tx) == 15, "the room ends");
+            assert!(tx.fetches.is_none() && plain(&tx) == 15, "the room ends");
             assert_eq!(rx.poll(4096, |_, _| ()).unwrap(), 2033);
         }
         let graph = crate::Graph::new(8, || 0u64);
