@@ -307,6 +307,10 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Like [`Consumer::available`], for this handle's position.
+    ///
+    /// The search goes on behind the first run, although a wait would end sooner without that look
+    /// (records/2026-11-30-spinning-waits): a publication may have several runs, and no call lends
+    /// a part of it that is shorter than `max`.
     #[inline(always)]
     fn available_at(position: &mut C::Position<E, L>, max: usize) -> Result<u64, WaitError> {
         position.check()?;
