@@ -312,7 +312,9 @@ fn loom_a_worker_dies_after_a_lost_race() {
     for stores in [4, 5, 8] {
         explore_unfenced(100, Some(1), move || {
             let segment = segment(2, 2, false, 1);
-            let (mut tx, [mut one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
+            // A model's threads have small stacks.
+            let mut tx = Box::new(segment.first_producer());
+            let [mut one, mut two] = segment.workers([2, 3]).map(Box::new);
             let handled = Handled::default();
             let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
             let of_one = (segment.clone(), handled.clone());
@@ -321,7 +323,7 @@ fn loom_a_worker_dies_after_a_lost_race() {
                 lives(stores, || _ = handled.work(&mut one, 4));
                 segment.settle(2);
                 // The other worker may have adopted the chunk by now.
-                let mut three = segment.worker(5);
+                let mut three = segment.worker(5).map(Box::new);
                 three.iter_mut().for_each(|three| _ = handled.work(three, 4));
                 (one, three)
             });
