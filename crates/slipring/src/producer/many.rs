@@ -192,10 +192,8 @@ impl<E, L: Layout> Producer<E, L, Many> {
             Ok(seq) => seq,
             Err(word) => return self.claim_again(word, len),
         };
-        if ahead(self.fetch_until, seq) > 0
-            && let Some(fetch) = self.fetch
-        {
-            self.fetch_ahead(fetch, seq);
+        if ahead(self.fetch_until, seq) > 0 {
+            self.fetch_ahead(self.fetch, seq);
         }
         Ok(seq)
     }

@@ -45,10 +45,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             debug_assert!(lap == slots.lap(seq), "the handle's lap is outdated");
             self.core.publish_in(&slots, lap, seq, len);
         }
-        if !S::MANY
-            && let Some(fetch) = self.fetches
-        {
-            self.fetch_ahead(fetch, seq);
+        if !S::MANY {
+            self.fetch_ahead(self.fetches, seq);
         }
         self.advance(seq, len);
         self.notify(seq, len);
@@ -60,10 +58,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     fn commit_slow(&mut self, seq: u64, len: u64) {
         let before = if S::MANY { self.counts.events } else { seq };
         self.store_all(seq, len);
-        if self.fetching(seq) > 0
-            && let Some(fetch) = self.fetch
-        {
-            self.fetch_ahead(fetch, seq);
+        if self.fetching(seq) > 0 {
+            self.fetch_ahead(self.fetch, seq);
         }
         self.advance(seq, len);
         self.plan_ahead(); // before the notification, in which a waker may panic

@@ -135,8 +135,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// wait took 3 of the 8 ns that each event took. A thread that does other work between two
     /// publications gains nothing by the fetch, and loses up to a nanosecond.
     #[inline(always)]
-    pub(crate) fn fetch_ahead(&self, fetch: FetchForStore, seq: u64) {
-        fetch.line_of(self.cell(seq.wrapping_add(self.fetch_distance())));
+    pub(crate) fn fetch_ahead(&self, fetch: Option<FetchForStore>, seq: u64) {
+        if let Some(fetch) = fetch {
+            fetch.line_of(self.cell(seq.wrapping_add(self.fetch_distance())));
+        }
     }
 }
 
