@@ -12,7 +12,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use slipring::{
-    At, Graph, OnFault, Pool, Wait,
+    At, Graph, OnFault, Pool, Reader, Wait,
     errors::{BatchError, ClaimError},
     faults::Fault,
     ring,
@@ -368,6 +368,50 @@ fn idle_is_called_behind_the_last_event() {
                 })
                 .feed(0..5, |slot, i| *slot = i)
                 .unwrap();
+        }
+    }
+}
+
+/// A journal whose first `idle` makes a stage behind the gate ready, while the other thread sleeps.
+struct OpensGate {
+    gate: Reader<u64>,
+    idled: mpsc::Sender<()>,
+}
+
+impl ReadHandler<u64> for OpensGate {
+    fn event(&mut self, _: &u64, _: At) -> Result<(), Fault> {
+        Ok(())
+    }
+    fn idle(&mut self) -> Result<(), Fault> {
+        thread::sleep(Duration::from_millis(20));
+        _ = self.gate.poll(1, |_, _| ());
+        Ok(self.idled.send(())?)
+    }
+}
+
+/// A thread that knows when a stage's `idle` is due finds an event of another stage, and stays in
+/// that stage's handler. The other thread sleeps, and must learn the time.
+#[test]
+fn another_thread_keeps_the_time_of_idle() {
+    let _watched = common::watched();
+    for wait in [Wait::ADAPTIVE, Wait::Blocking] {
+        for _ in 0..if cfg!(miri) { 1 } else { 10 } {
+            let graph = Graph::new(8, || 0u64).wait(wait.clone()).threads(2);
+            let gate = graph.reader("gate").own_loop();
+            let journal = graph.reader("journal").idle_every(Duration::from_millis(1));
+            let blocks = graph.reader("blocks").after(&gate);
+            let ring = graph.build().unwrap();
+            let ((idled, idles), (handles, handled)) = (mpsc::channel(), mpsc::channel());
+            let gate = ring.reader(gate);
+            let mut handlers = ring.handlers();
+            handlers.read_with(journal, OpensGate { gate, idled });
+            // The call of `idle` that opened the gate, and a later one.
+            handlers.read(blocks, move |_, _| handles.send(idles.iter().take(2).count()));
+            let (mut tx, pipeline) = handlers.spawn().unwrap();
+            tx.publish(|event| *event = 7).unwrap();
+            assert_eq!(handled.recv(), Ok(2));
+            drop(tx); // closes the ring
+            _ = pipeline.join();
         }
     }
 }

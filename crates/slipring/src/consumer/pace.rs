@@ -312,6 +312,12 @@ impl Pace {
         self.idle_every.and_then(|every| now().checked_add(every))
     }
 
+    /// Returns whether a wait that starts now ends at a time: the stage gathers a batch, or the
+    /// handler's `idle` repeats.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.gathering.is_some() || self.idle_every.is_some()
+    }
+
     /// Returns whether the stage hands its events to the handler now: it does not gather batches,
     /// or the batch is full, or the batch has waited long enough or has nothing to wait for. Fails
     /// if the stage must stop.

@@ -14,6 +14,10 @@
 //!   batch may leave events in its entry, and may have made the followers' entries ready. The
 //!   thread first chooses its own next entry. If another of these entries is left over, the thread
 //!   notifies the queue ([`Executor::hand_on`]).
+//! - An entry may be due at a time, without an event: its batch has waited long enough, or its
+//!   `idle` repeats. The thread that learns the time sleeps no longer than that, and the others may
+//!   sleep for longer. So if it takes a turn instead, it first makes the others check all entries
+//!   ([`Executor::leave_time`]).
 //! - A thread that is about to sleep checks every entry. It cannot check an entry that another
 //!   thread runs, so it leaves a mark at that entry. The mark makes the other thread check the
 //!   entry once more when it gives the turn back (`turn::I2`).
@@ -63,15 +67,13 @@ pub(crate) struct Executor<'env> {
     /// Whether threads hand entries on to one another. They do if there are several threads, and
     /// these sleep in the queue.
     hands_on: bool,
-    /// Whether an entry gathers batches.
-    gathers: bool,
     /// Number of entries that have not ended.
     left: AtomicUsize,
     /// Number of threads that wait for an entry.
     waiting: AtomicUsize,
     /// Number of turns that producers ran while they waited for room. After such a turn, another
-    /// thread has to call the handler's `idle`. Also counts the turns of threads that know when a
-    /// batch is due and no longer wait for that time ([`Executor::keep_time`]).
+    /// thread has to call the handler's `idle`. Also counts the turns of threads that know when an
+    /// entry is due and do not wait for that time ([`Executor::leave_time`]).
     helped: AtomicUsize,
     /// Number of threads that have not left the executor.
     threads: Mutex<usize>,
@@ -104,8 +106,8 @@ impl Taken<'_, '_> {
 
 /// The result of a thread's check of all entries before it waits.
 enum Lull<'a, 'env> {
-    /// An entry is ready.
-    Over(Taken<'a, 'env>),
+    /// An entry is ready. The flag says whether another entry is due at some time.
+    Over(Taken<'a, 'env>, bool),
     /// No entry is ready. Of the entries that no other thread runs, the thread picks the most
     /// upstream one. It waits for the progress that this entry needs, at most until an entry's
     /// `idle` is due.
@@ -134,7 +136,6 @@ impl<'env> Executor<'env> {
             followers: stages.iter().map(follow).collect(),
             levels: levels.into_values().map(Vec::into_boxed_slice).collect(),
             left: AtomicUsize::new(stages.len()),
-            gathers: stages.iter().any(|&stage| plan.stages[stage].policy.batch_within.is_some()),
             stages: stages.into(),
             entries: runners
                 .into_iter()
@@ -295,13 +296,11 @@ impl<'env> Executor<'env> {
         home.store(supervisor.thread as u64, Relaxed);
         self.step(supervisor, &mut taken);
         calls.store(0, Relaxed);
-        let (is_behind, ended, gathers) = match &*taken.turn {
-            Some(entry) => {
-                (entry.runner().is_behind(), entry.ended(), entry.runner().is_gathering())
-            }
+        let (is_behind, ended, is_timed) = match &*taken.turn {
+            Some(entry) => (entry.runner().is_behind(), entry.ended(), entry.runner().is_timed()),
             None => (false, 0, false),
         };
-        Done { entry, is_behind, ended, gathers, is_ready: self.give_back(taken) }
+        Done { entry, is_behind, ended, is_timed, is_ready: self.give_back(taken) }
     }
 
     fn step(&self, supervisor: Supervisor<'_, 'env>, taken: &mut Taken<'_, 'env>) {
@@ -344,15 +343,16 @@ impl<'env> Executor<'env> {
         if self.hands_on && leaves_any {
             control.waits.notify(&[PRODUCER_QUEUE]);
         }
-        if done.gathers && next.is_some() {
-            self.keep_time(control);
+        if done.is_timed && next.is_some() {
+            self.leave_time(control);
         }
     }
 
-    /// Lets the threads that wait check all entries once more. The current thread goes on with
-    /// another entry, so a waiting thread must wake when the batch of an entry that gathers is due.
+    /// Lets the threads that wait check all entries once more. The current thread knows of an entry
+    /// that is due at a time, and goes on with another entry, so a waiting thread must learn the
+    /// time.
     #[cold]
-    fn keep_time(&self, control: &Control) {
+    fn leave_time(&self, control: &Control) {
         self.helped.fetch_add(1, Relaxed);
         control.waits.notify(&[PRODUCER_QUEUE]);
     }
@@ -368,7 +368,12 @@ impl<'env> Executor<'env> {
         let control = supervisor.control;
         let helped = self.helped.load(Relaxed);
         let (waiter, until) = match self.lull(supervisor, *timed_out) {
-            Lull::Over(taken) => return Some(taken),
+            Lull::Over(taken, is_timed) => {
+                if is_timed {
+                    self.leave_time(control);
+                }
+                return Some(taken);
+            }
             Lull::Lasts(waiter, until) => (waiter, until),
         };
         let party = waiter.map_or(self.stage, |waiter| waiter.party);
@@ -396,8 +401,8 @@ impl<'env> Executor<'env> {
         if found.is_none() && !control.status.is_running() {
             yield_now();
         }
-        if self.gathers && until.is_some() && found.is_some() {
-            self.keep_time(control);
+        if until.is_some() && found.is_some() {
+            self.leave_time(control);
         }
         *timed_out = false;
         if let Some(run) = waited {
@@ -421,7 +426,7 @@ impl<'env> Executor<'env> {
         for &entry in self.levels.iter().rev().flatten() {
             let Some(mut taken) = self.take_idle(entry) else { continue };
             if taken.is_ready() {
-                return Lull::Over(taken);
+                return Lull::Over(taken, earliest.is_some());
             }
             let calls = &self.entries[entry].calls;
             if let Some(entry) = &mut *taken.turn {
@@ -433,7 +438,7 @@ impl<'env> Executor<'env> {
                 match idled {
                     Ok(until) => earliest = earliest.into_iter().chain(until).min(),
                     // The failed handler may have events left, or its entry has ended.
-                    Err(()) => return Lull::Over(taken),
+                    Err(()) => return Lull::Over(taken, earliest.is_some()),
                 }
                 let runner = entry.runner();
                 waiter.get_or_insert_with(|| {
@@ -443,7 +448,7 @@ impl<'env> Executor<'env> {
             if self.give_back(taken)
                 && let Some(taken) = self.take_ready(entry)
             {
-                return Lull::Over(taken);
+                return Lull::Over(taken, earliest.is_some());
             }
         }
         Lull::Lasts(waiter, earliest)

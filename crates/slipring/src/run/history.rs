@@ -65,8 +65,8 @@ pub(super) struct Done {
     pub(super) is_behind: bool,
     /// Reading of the coarse clock at the end of the turn, in nanoseconds.
     pub(super) ended: u64,
-    /// Whether the entry has events that wait for more, until some time.
-    pub(super) gathers: bool,
+    /// Whether the entry is due at some time, although no event comes.
+    pub(super) is_timed: bool,
 }
 
 impl History {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn done(entry: usize, is_behind: bool, millis: u64) -> Done {
-        Done { entry, is_ready: true, is_behind, ended: millis * 1_000_000, gathers: false }
+        Done { entry, is_ready: true, is_behind, ended: millis * 1_000_000, is_timed: false }
     }
 
     #[test]

@@ -55,9 +55,9 @@ pub(crate) trait Runner {
     /// Calls the handler's `idle` before the thread waits. Returns the time at which `idle` is due
     /// again, if `idle` repeats, or at which a batch is due, if the runner gathers one.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
-    /// Returns whether the last step has left events that wait for more, until a time that
-    /// [`Runner::idle`] returns.
-    fn is_gathering(&self) -> bool;
+    /// Returns whether [`Runner::idle`] would return a time: the last step has left events that
+    /// wait for more, or `idle` repeats.
+    fn is_timed(&self) -> bool;
     /// Returns the index of the shared line on which this runner releases events. Returns `None`
     /// for a user's loop, which may give the stage's handle to another thread.
     fn line(&self) -> Option<usize>;
@@ -203,8 +203,8 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
         let until = self.pace.gathering.as_ref().map(|gather| gather.deadline);
         Ok(self.pace.idles_until().into_iter().chain(until).min())
     }
-    fn is_gathering(&self) -> bool {
-        self.pace.gathering.is_some()
+    fn is_timed(&self) -> bool {
+        self.pace.is_timed()
     }
     fn line(&self) -> Option<usize> {
         Some(self.position.line())
@@ -352,7 +352,7 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     fn idle(&mut self) -> Result<Option<Instant>, End> {
         Ok(None)
     }
-    fn is_gathering(&self) -> bool {
+    fn is_timed(&self) -> bool {
         false
     }
     fn line(&self) -> Option<usize> {
