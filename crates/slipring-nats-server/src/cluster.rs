@@ -9,7 +9,7 @@ use crate::{
     host::{free_port, wait_for},
     options::{Options, Routes},
     proxy::Proxy,
-    server::Server,
+    server::{Server, with_free_ports},
     traffic::Direction,
 };
 
@@ -74,6 +74,10 @@ impl Cluster {
     }
 
     fn start(options: &Options, with_links: bool) -> io::Result<Self> {
+        with_free_ports(|| Self::start_once(options, with_links))
+    }
+
+    fn start_once(options: &Options, with_links: bool) -> io::Result<Self> {
         let id = fastrand::u32(..);
         let mut ports = Vec::new();
         while ports.len() < SERVERS {

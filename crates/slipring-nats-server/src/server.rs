@@ -70,17 +70,17 @@ impl Server {
         };
         let name = options.name.clone().unwrap_or_else(|| format!("n{:08x}", fastrand::u32(..)));
         let mut server = Self { options, name, program, dir, port: 0, child: None, guard: None };
-        let fixed = server.options.port;
-        let mut attempt = 1;
-        loop {
-            server.port = fixed.map_or_else(free_port, Ok)?;
-            match server.launch() {
-                Ok(()) => return Ok(server),
-                Err(error) if fixed.is_none() && attempt < PORTS && is_taken(&error) => {}
-                Err(error) => return Err(error),
+        match server.options.port {
+            Some(fixed) => {
+                server.port = fixed;
+                server.launch()?;
             }
-            attempt += 1;
+            None => with_free_ports(|| {
+                server.port = free_port()?;
+                server.launch()
+            })?,
         }
+        Ok(server)
     }
 
     /// Returns the port for clients.
@@ -377,6 +377,17 @@ fn fresh_dir() -> io::Result<PathBuf> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Calls `start`, which chooses free ports, and calls it again if a port was taken meanwhile.
+pub(crate) fn with_free_ports<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..PORTS {
+        match start() {
+            Err(error) if is_taken(&error) => {}
+            started => return started,
+        }
+    }
+    start()
 }
 
 /// Returns whether a server failed to start because its port was taken.

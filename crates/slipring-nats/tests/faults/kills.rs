@@ -205,9 +205,13 @@ fn a_sink_that_begins_anew_to_divide_its_frames_is_killed() {
         client.api(&format!("STREAM.UPDATE.{STREAM}"), config).unwrap();
     };
     for step in ANEW {
+        // The sink finds a full ring, and stores it in large frames before the limit is lowered.
+        (0..CAPACITY).for_each(|_| journal.feed());
+        let end = journal.tx.next_seq();
         let values = [("NAME", journal.ring.name.as_str()), ("URL", &journal.url), ("FRAME", "64")];
         let mut role = Role::start("sink", &values, Some((step, 1)));
         assert_eq!(role.hear(), "runs");
+        until("large frames", || stored(&mut journal.client) >= end || role.ended().is_some());
         take(&mut journal.client, 400); // room for headers and a frame of four events
         let way = Way::to(&server, Network::Good);
         journal.feed_until_killed(role, way, step);
