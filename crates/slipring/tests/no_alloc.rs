@@ -180,6 +180,12 @@ fn chain(wait: Wait) {
     assert_eq!(observing.join().unwrap(), EVENTS);
 }
 
+/// Waits until these threads are gone. A scope alone waits until their closures have returned, and
+/// what a thread frees after that would be counted in the next part.
+fn join(threads: Vec<thread::ScopedJoinHandle<'_, ()>>) {
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
 fn leases(wait: Wait) {
     let begun = AtomicU64::new(0);
     let begun = &begun;
@@ -196,23 +202,24 @@ fn leases(wait: Wait) {
         ring.reader(tail),
     );
     thread::scope(|scope| {
+        let mut threads = Vec::new();
         for mut worker in head {
-            scope.spawn(move || {
+            threads.push(scope.spawn(move || {
                 begun.fetch_add(1, SeqCst);
-                worker.for_each(|v, _| *v += 1).unwrap()
-            });
+                worker.for_each(|v, _| *v += 1).unwrap();
+            }));
         }
-        scope.spawn(move || {
+        threads.push(scope.spawn(move || {
             begun.fetch_add(1, SeqCst);
-            a.for_each(|_, _| ()).unwrap()
-        });
-        scope.spawn(move || {
+            a.for_each(|_, _| ()).unwrap();
+        }));
+        threads.push(scope.spawn(move || {
             begun.fetch_add(1, SeqCst);
             while let Ok(batch) = b.batch(100) {
                 batch.release();
             }
-        });
-        scope.spawn(move || {
+        }));
+        threads.push(scope.spawn(move || {
             wait_for(begun, 4);
             tx.publish_batches(10, 0..EVENTS / 2, |slot, i| *slot = i).unwrap();
             let mut next = EVENTS / 2;
@@ -229,7 +236,7 @@ fn leases(wait: Wait) {
                     drop(tx.claim().unwrap());
                 }
             }
-        });
+        }));
         let mut sum = 0;
         tail.for_each(|v, at| {
             sum += v;
@@ -237,6 +244,7 @@ fn leases(wait: Wait) {
         })
         .unwrap();
         assert_eq!(sum, EVENTS * (EVENTS + 1) / 2);
+        join(threads);
     });
 }
 
@@ -259,13 +267,14 @@ fn members_and_shards(wait: Wait) {
         ring.reader(tail).into_raw(),
     );
     thread::scope(|scope| {
+        let mut threads = Vec::new();
         for mut shard in shards {
-            scope.spawn(move || {
+            threads.push(scope.spawn(move || {
                 begun.fetch_add(1, SeqCst);
-                shard.for_each(|v, _| *v += 1).unwrap()
-            });
+                shard.for_each(|v, _| *v += 1).unwrap();
+            }));
         }
-        scope.spawn(move || {
+        threads.push(scope.spawn(move || {
             let door = pool[0].pool();
             begun.fetch_add(1, SeqCst);
             while pool[0].poll(64, |_, _| ()).is_ok() {
@@ -274,8 +283,8 @@ fn members_and_shards(wait: Wait) {
                 }
                 thread::yield_now();
             }
-        });
-        scope.spawn(move || {
+        }));
+        threads.push(scope.spawn(move || {
             begun.fetch_add(1, SeqCst);
             while !over.load(SeqCst) {
                 if let Ok(mut late) = tap.subscribe(StartAt::Now) {
@@ -283,8 +292,8 @@ fn members_and_shards(wait: Wait) {
                 }
                 thread::yield_now();
             }
-        });
-        scope.spawn(move || {
+        }));
+        threads.push(scope.spawn(move || {
             wait_for(begun, 4);
             let mut tx = tx.conflate(64, |slot, key: &u64, _: u64| *slot = *key).unwrap();
             for i in 0..EVENTS {
@@ -293,7 +302,7 @@ fn members_and_shards(wait: Wait) {
                 }
             }
             tx.finish().unwrap();
-        });
+        }));
         let mut sum = 0;
         loop {
             match tail.available(100) {
@@ -311,5 +320,6 @@ fn members_and_shards(wait: Wait) {
         }
         over.store(true, SeqCst);
         assert_eq!(sum, EVENTS * (EVENTS + 1) / 2);
+        join(threads);
     });
 }
