@@ -22,19 +22,33 @@ const PATIENCE: u64 = 700_000;
 /// clock leaps, two looks are a few dozen accesses apart.
 const LOOKS: u32 = 20_000;
 
+/// Time for which a party's processes may be absent one after the other, in nanoseconds: four
+/// deaths, each before an absence of 20 ms. A program that polls meanwhile makes more accesses than
+/// [`PATIENCE`] in one absence.
+const ABSENCES: u64 = 100_000_000;
+
 /// Waits until `what` returns `None`, or the graph is disrupted. Returns a value that it returned
 /// without a change, until patience ended.
 pub fn await_none<T: Clone + PartialEq>(log: &Log, what: impl Fn() -> Option<T>) -> Option<T> {
-    await_none_at_end(|| what().filter(|_| !log.is_disrupted()))
+    let least = if log.pauses() { ABSENCES } else { 0 };
+    await_none_for(least, || what().filter(|_| !log.is_disrupted()))
 }
 
 /// The same, although the graph is disrupted.
 pub fn await_none_at_end<T: Clone + PartialEq>(what: impl Fn() -> Option<T>) -> Option<T> {
-    let (mut last, mut since, mut looks) = (None, 0, 0);
+    await_none_for(0, what)
+}
+
+/// The same, for at least so many nanoseconds without a change, unless all others sleep.
+fn await_none_for<T: Clone + PartialEq>(least: u64, what: impl Fn() -> Option<T>) -> Option<T> {
+    let (mut last, mut since, mut looks) = (None, (0, 0), 0);
+    let now = || (slipring_coherence::accesses(), sync::virtual_nanos().unwrap_or(0));
     while let Some(found) = what() {
+        let (accesses, nanos) = now();
+        let is_long = accesses - since.0 > PATIENCE && nanos - since.1 >= least;
         if last.as_ref() != Some(&found) {
-            (last, since, looks) = (Some(found), slipring_coherence::accesses(), 0);
-        } else if looks > LOOKS || slipring_coherence::accesses() - since > PATIENCE {
+            (last, since, looks) = (Some(found), (accesses, nanos), 0);
+        } else if looks > LOOKS || is_long {
             return last;
         }
         looks += 1;

@@ -226,7 +226,8 @@ impl Log {
         self.plan.is_steady() && self.notes().segment.is_none()
     }
 
-    fn pauses(&self) -> bool {
+    /// Whether a process that takes the place of a dead one may come late.
+    pub fn pauses(&self) -> bool {
         self.notes().segment.as_ref().is_some_and(|plan| plan.absent != 0)
     }
 }
